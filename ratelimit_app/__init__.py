@@ -1,0 +1,38 @@
+"""Limits how fast each caller may use an API, across a fleet of servers.
+
+A request's life, and the module that knows each step:
+
+    middleware, throttling, decorators   the doors: an HTTP request comes in, an answer goes out
+    admission                            the path of one request through a door
+    routes, callers, addresses           what the view asks, who is asking, from where
+    authentication, permissions          the same for DRF
+    key_cache, plan_cache                whose key it is, which limits apply; from memory
+    limiter                              check(): the whole decision on one page. READ FIRST
+    buckets, lua/                        many limits weighed and charged by one script call
+    connections                          how Redis is reached
+    responses                            a decision as headers and problem bodies
+    usage, shipping                      counts in memory; batches onto the queue
+    tasks, recording                     a batch becomes rows, exactly once
+    stats, pages, admin                  what people on call look at; plans and keys to edit
+    changes                              an edit reaches every process
+    limits, keys, models/                the values, the key's text, the rows
+    conf, checks                         the settings, and what can be wrong with them
+    testing                              a clean limiter between the tests of your project
+"""
+
+from __future__ import annotations
+
+__all__ = ["allow"]
+
+
+def allow(key: str, *, scope: str = "", cost: int = 1) -> bool:
+    """Whether the caller with this key may make a request now; charges it if so.
+
+    `key` is the text that a caller sends, `cost` is in tokens. False for a key that is unknown,
+    expired or revoked. When Redis is down, what the limits say: True for those that stay open.
+    """
+    # Imported here: a package that imports its models cannot be named in INSTALLED_APPS.
+    from ratelimit_app import key_cache, limiter
+
+    known = key_cache.find(key)
+    return known is not None and limiter.check(known.caller, scope=scope, cost=cost).allowed

@@ -1,0 +1,152 @@
+"""What is configured? One dict, `RATELIMIT_APP`, typed and with defaults.
+
+The only module that reads Django settings. Read live: `current()` parses the dict again whenever
+the setting is another object, so `override_settings` works inside and outside its block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, cast, get_args, get_type_hints
+
+from django.conf import settings as django_settings
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings, one field each; the key in `RATELIMIT_APP` is the name in capitals."""
+
+    #: The switch for everything: "enforce", "shadow" (weigh and count, never refuse) or "off".
+    mode: str = "enforce"
+    #: Alias in `CACHES` of the Redis or Valkey that holds the buckets.
+    cache: str = "ratelimit"
+    #: Begins every name in Redis. Never empty; one per project that shares a server.
+    prefix: str = "rl"
+    #: Longest wait for a reply of Redis. 5 ms never fired falsely in measurements; 1 ms did.
+    timeout_seconds: float = 0.005
+    #: Longest wait for a new connection to Redis.
+    connect_timeout_seconds: float = 0.020
+
+    #: What a new key's text begins with.
+    key_prefix: str = "rl_live"
+    #: Where a request carries its key: "Header" or "Header: Scheme", tried in this order.
+    key_headers: tuple[str, ...] = ("Authorization: Bearer", "Authorization: Api-Key", "X-API-Key")
+    #: The realm named by the `WWW-Authenticate` of a 401.
+    realm: str = "api"
+
+    #: How many keys (and as many unknown ids) a process remembers.
+    key_cache_size: int = 100_000
+    #: How long a process trusts what it read of keys and plans without reading it again.
+    cache_ttl_seconds: float = 30.0
+    #: How often a process asks the database whether plans or keys changed; 0 never asks.
+    poll_seconds: float = 1.0
+
+    #: Networks whose `X-Forwarded-For` is believed; "unix" stands for a peer without an address.
+    trusted_proxies: tuple[str, ...] = ()
+    #: How many of our proxies append to `X-Forwarded-For`; the caller is that entry from the right.
+    proxy_count: int = 0
+    #: IPv6 addresses are counted by network of this length.
+    ipv6_prefix: int = 64
+
+    #: Paths that are never limited, by whole segments: "/healthz" covers "/healthz/db".
+    exempt_paths: tuple[str, ...] = ()
+    #: Path prefixes that the middleware limits, each with "required" or "optional" for the key.
+    paths: Mapping[str, str] = cast("Mapping[str, str]", ())
+    #: Which rate headers are sent: "legacy" (X-RateLimit-*), "ietf" (drafts 08 to 11), or both.
+    headers: tuple[str, ...] = ("legacy", "ietf")
+
+    #: How often refusals leave the process for the queue.
+    flush_seconds: float = 0.25
+    #: How often counts of allowed requests leave the process for the queue.
+    counts_flush_seconds: float = 10.0
+    #: Bound on what a process keeps for the queue: distinct rows, and recent refusals in full.
+    buffer_size: int = 5_000
+    #: The Celery queue that batches go to; "" is the default queue.
+    queue: str = ""
+    #: How long minute rows and refusals in full are kept.
+    retention_days: int = 30
+
+
+#: What a setting may be, where its type does not say it.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "MODE": ("enforce", "shadow", "off"),
+    "HEADERS": ("legacy", "ietf"),
+    "PATHS": ("required", "optional"),
+}
+_TYPES: dict[str, Any] = get_type_hints(Settings)
+NAMES: tuple[str, ...] = tuple(field.name.upper() for field in fields(Settings))
+
+_parsed = Settings(paths={})
+_parsed_from: object = None
+
+
+def current() -> Settings:
+    """The settings in force now. Costs an attribute read while the dict stays the same object."""
+    global _parsed, _parsed_from
+    raw = getattr(django_settings, "RATELIMIT_APP", None)
+    if raw is not _parsed_from:
+        given = {name.lower(): value for name, value in (raw or {}).items() if name in NAMES}
+        given.setdefault("paths", {})
+        for name, value in given.items():
+            if isinstance(value, list):
+                given[name] = tuple(value)
+        _parsed, _parsed_from = Settings(**given), raw
+    return _parsed
+
+
+def cache_options() -> dict[str, dict[str, Any]] | None:
+    """`CACHES` as the project wrote it, for the system checks."""
+    return cast("dict[str, dict[str, Any]]", getattr(django_settings, "CACHES", {}))
+
+
+def place_of(dotted: str, *, setting: str) -> int | None:
+    """The place of a class in a list setting such as `MIDDLEWARE`, or None."""
+    listed = list(getattr(django_settings, setting, ()))
+    return listed.index(dotted) if dotted in listed else None
+
+
+def drf_default(name: str, dotted: str) -> bool:
+    """Whether a class is listed in one of DRF's default settings."""
+    return dotted in getattr(django_settings, "REST_FRAMEWORK", {}).get(name, ())
+
+
+def problems() -> list[tuple[str, str]]:
+    """(name, what is wrong with it) for each entry of `RATELIMIT_APP` that cannot be used."""
+    raw = getattr(django_settings, "RATELIMIT_APP", None)
+    if raw is None:
+        return []
+    if not isinstance(raw, Mapping):
+        return [("RATELIMIT_APP", "must be a dict.")]
+    found = []
+    for name, value in raw.items():
+        if name not in NAMES:
+            found.append((str(name), "is not a setting of ratelimit_app."))
+        elif wrong := _wrong(name, value):
+            found.append((name, wrong))
+    return found
+
+
+def _wrong(name: str, value: Any) -> str:
+    kind = _TYPES[name.lower()]
+    allowed = CHOICES.get(name)
+    if name == "PATHS":
+        if not isinstance(value, Mapping) or any(policy not in cast("Any", allowed) for policy in value.values()):
+            return 'must map path prefixes to "required" or "optional".'
+    elif get_args(kind):
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+            return "must be a list of strings."
+        if allowed and not set(value) <= set(allowed):
+            return f"may hold {', '.join(allowed)}."
+    elif kind is str:
+        if not isinstance(value, str):
+            return "must be a string."
+        if allowed and value not in allowed:
+            return f"must be one of {', '.join(allowed)}."
+        if name in ("PREFIX", "CACHE", "KEY_PREFIX") and not value:
+            return "must not be empty."
+    elif isinstance(value, bool) or not isinstance(value, int if kind is int else int | float):
+        return f"must be {'a whole number' if kind is int else 'a number'}."
+    elif value < 0 or (value == 0 and name not in ("POLL_SECONDS", "PROXY_COUNT")):
+        return "must be above zero."
+    return ""

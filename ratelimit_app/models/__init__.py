@@ -1,0 +1,34 @@
+"""What is stored? Plans with their limits, API keys, and the rows that usage becomes."""
+
+from ratelimit_app.models.announcements import KeyChange, Version, changed
+from ratelimit_app.models.api_keys import APIKey
+from ratelimit_app.models.plans import Plan, PlanLimit
+from ratelimit_app.models.usage import (
+    Batch,
+    DecisionMinute,
+    DroppedMinute,
+    KeyUse,
+    Overview,
+    Refusal,
+    RefusalMinute,
+    SetAside,
+    UsageMinute,
+)
+
+__all__ = [
+    "APIKey",
+    "Batch",
+    "DecisionMinute",
+    "DroppedMinute",
+    "KeyChange",
+    "KeyUse",
+    "Overview",
+    "Plan",
+    "PlanLimit",
+    "Refusal",
+    "RefusalMinute",
+    "SetAside",
+    "UsageMinute",
+    "Version",
+    "changed",
+]

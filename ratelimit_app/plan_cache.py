@@ -1,0 +1,132 @@
+"""Which limits apply? The plan table: one immutable snapshot per process, swapped whole.
+
+`changes` reloads it when the version row says so; it also expires, which is how raw SQL is seen.
+When the database is gone, the last good snapshot goes on serving.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from django.db import DatabaseError, router
+
+from ratelimit_app import conf
+from ratelimit_app.limits import Caller, Limit, Mode
+from ratelimit_app.models import Plan, PlanLimit, Version
+
+logger = logging.getLogger("ratelimit_app")
+
+#: How long a snapshot goes on when the database could not be read.
+_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTable:
+    """All plans with their limits, as they were at one moment."""
+
+    #: The version of the plans that this snapshot holds, at least.
+    version: int = 0
+    #: Limits of each plan that callers with a key can be on; those that are off are left out.
+    limits: dict[int, tuple[Limit, ...]] = field(default_factory=dict)
+    #: The plan of callers without a key, or 0.
+    anonymous_plan_id: int = 0
+    #: Limits that every request meets beside its caller's plan.
+    everyone: tuple[Limit, ...] = ()
+    _selected: dict[tuple[int, str, str], tuple[Limit, ...]] = field(default_factory=dict, repr=False)
+
+    def select(self, plan_id: int, *, scope: str, mode: str) -> tuple[Limit, ...]:
+        """The limits of a caller on that plan for one scope of routes; `mode` "shadow" makes all shadow."""
+        wanted = plan_id, scope, mode
+        selected = self._selected.get(wanted)
+        if selected is None:
+            covering = [
+                limit for limit in (*self.everyone, *self.limits.get(plan_id, ())) if limit.scope in ("", scope)
+            ]
+            if mode == "shadow":
+                covering = [replace(limit, mode=cast("Mode", "shadow")) for limit in covering]
+            selected = self._selected[wanted] = tuple(covering)
+        return selected
+
+    def plan_id(self, caller: Caller) -> int:
+        """The plan that applies to a caller: the key's own, else the one for callers without a key."""
+        return caller.plan_id or self.anonymous_plan_id
+
+
+_table: PlanTable | None = None
+_expires_at = 0.0
+_lock = threading.Lock()
+
+
+def table() -> PlanTable:
+    """The snapshot. Reads the database the first time and when it expired or was forgotten.
+
+    Raises DatabaseError only while there is no snapshot at all.
+    """
+    if _table is not None:
+        if time.monotonic() < _expires_at:
+            return _table
+        if not _lock.acquire(blocking=False):
+            return _table  # somebody is reading it already
+        try:
+            return _read_or_keep(_table)
+        finally:
+            _lock.release()
+    with _lock:
+        return _table or _read()
+
+
+def is_warm() -> bool:
+    """Whether `table()` would answer without reading the database."""
+    return _table is not None and time.monotonic() < _expires_at
+
+
+def forget() -> None:
+    """Make the next `table()` read the database; the last snapshot stays for when that fails."""
+    global _expires_at
+    _expires_at = 0.0
+
+
+def clear() -> None:
+    """Drop the snapshot altogether."""
+    global _table
+    _table = None
+
+
+def _read_or_keep(last: PlanTable) -> PlanTable:
+    global _expires_at
+    try:
+        return _read()
+    except DatabaseError as failure:
+        _expires_at = time.monotonic() + _RETRY_SECONDS
+        logger.error("Plans cannot be read, the last known ones go on: %s", failure)
+        return last
+
+
+def _read() -> PlanTable:
+    global _table, _expires_at
+    # Set first: a `forget` that comes while we read must not be undone by what we read before it.
+    _expires_at = time.monotonic() + conf.current().cache_ttl_seconds
+    using = router.db_for_write(Plan)
+    # The version is read first: at worst the rest is newer than it says, and is read once more.
+    version = Version.objects.using(using).filter(name="plans").values_list("number", flat=True).first() or 0
+    audiences = dict(Plan.objects.using(using).values_list("pk", "audience"))
+    rows = PlanLimit.objects.using(using).exclude(mode="off").order_by("pk")
+    _table = _tabulate(version, audiences, rows)
+    return _table
+
+
+def _tabulate(version: int, audiences: dict[int, str], rows: Iterable[PlanLimit]) -> PlanTable:
+    limits: dict[int, tuple[Limit, ...]] = {}
+    everyone: tuple[Limit, ...] = ()
+    for row in rows:
+        if audiences.get(row.plan_id) == "everyone":
+            everyone += (row.as_limit(),)
+        else:
+            limits[row.plan_id] = (*limits.get(row.plan_id, ()), row.as_limit())
+    anonymous = next((pk for pk, audience in audiences.items() if audience == "anonymous"), 0)
+    return PlanTable(version=version, limits=limits, anonymous_plan_id=anonymous, everyone=everyone)

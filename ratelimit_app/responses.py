@@ -1,0 +1,148 @@
+"""What does a caller read? Decisions as headers and problem bodies; the only place that knows wire names.
+
+The IETF fields follow the list form of draft-ietf-httpapi-ratelimit-headers 08 to 11, the bodies
+RFC 9457. Limits in shadow never appear, and an unchecked answer carries no numbers: nothing true
+could be said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+
+from ratelimit_app import conf
+from ratelimit_app.limits import Decision, Weighed
+
+#: When to come back after a 503; Redis is looked at again long before.
+UNAVAILABLE_RETRY_AFTER_SECONDS = 5
+#: For `Access-Control-Expose-Headers`, so that scripts in browsers can read them.
+EXPOSED_HEADERS = (
+    "RateLimit",
+    "RateLimit-Policy",
+    "Retry-After",
+    "X-RateLimit-Limit",
+    "X-RateLimit-Remaining",
+    "X-RateLimit-Reset",
+)
+
+_PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
+
+
+def status_of(decision: Decision) -> int:
+    """The status of a refusal: 429, or 503 when a limit that fails closed could not be weighed."""
+    return 503 if decision.source == "unchecked" else 429
+
+
+def rate_headers(decision: Decision) -> Iterator[tuple[str, str]]:
+    """The rate headers of any answer, refused or not."""
+    kinds = conf.current().headers
+    tightest = decision.tightest
+    if tightest is None or decision.source == "unchecked":
+        return
+    if "legacy" in kinds:
+        yield "X-RateLimit-Limit", str(tightest.limit.burst)
+        yield "X-RateLimit-Remaining", str(tightest.remaining)
+        yield "X-RateLimit-Reset", str(decision.reset_at)
+    if "ietf" in kinds:
+        enforced = [weighed for weighed in decision.weighed if weighed.limit.mode == "enforce"]
+        yield "RateLimit-Policy", ", ".join(_policy(weighed) for weighed in enforced)
+        yield "RateLimit", ", ".join(_quota(weighed) for weighed in enforced)
+
+
+def write(response: HttpResponseBase, decision: Decision) -> None:
+    """Put a decision on a response: rate headers, and on a refusal of ours `Retry-After` and the problem body."""
+    for name, value in rate_headers(decision):
+        response[name] = value
+    if decision.allowed or response.status_code not in (429, 503):
+        return
+    status = status_of(decision)
+    wait = UNAVAILABLE_RETRY_AFTER_SECONDS if status == 503 else decision.retry_after_seconds
+    waits = [seconds for seconds in (wait, _seconds(response.get("Retry-After", ""))) if seconds is not None]
+    if waits:
+        response["Retry-After"] = str(max(waits))
+    response["Cache-Control"] = "no-store"
+    response.status_code = status
+    if isinstance(response, HttpResponse):
+        response["Content-Type"] = "application/problem+json"
+        response.content = json.dumps(_problem(decision, status, max(waits, default=None)))
+
+
+def refusal(decision: Decision) -> HttpResponse:
+    """The whole answer to a refused request."""
+    response = HttpResponse(status=status_of(decision))
+    write(response, decision)
+    return response
+
+
+def unauthorized() -> HttpResponse:
+    """401: one same text, whether the key is missing, unknown, expired or revoked."""
+    response = _json(401, {"type": "about:blank", "title": "Unauthorized", "status": 401, "detail": UNAUTHORIZED})
+    response["WWW-Authenticate"] = challenge()
+    return response
+
+
+def unavailable() -> HttpResponse:
+    """503: the key could not be looked up."""
+    problem = {"type": _PROBLEM_TYPES + "temporary-reduced-capacity", "title": "Temporarily unavailable", "status": 503}
+    response = _json(503, problem)
+    response["Retry-After"] = str(UNAVAILABLE_RETRY_AFTER_SECONDS)
+    return response
+
+
+UNAUTHORIZED = "A valid API key is required."
+
+
+def challenge() -> str:
+    """The `WWW-Authenticate` of a 401."""
+    realm = conf.current().realm.replace("\\", "\\\\").replace('"', '\\"')
+    return f'Bearer realm="{realm}"'
+
+
+def _problem(decision: Decision, status: int, wait: int | None) -> dict[str, object]:
+    limit = decision.refused_by
+    name = limit.name if limit else ""
+    if status == 503:
+        kind, title = "temporary-reduced-capacity", "Temporarily unavailable"
+        detail = "This request cannot be checked against its limit right now."
+    else:
+        kind, title = "quota-exceeded", "Quota exceeded"
+        plural = "" if limit and limit.requests == 1 else "s"
+        detail = f"The limit {name} allows {limit.requests} request{plural} per {_period(limit.period_seconds)}." if limit else ""
+    if wait is None:
+        detail += f" A request may cost at most {limit.burst}, this one costs {decision.cost}." if limit else ""
+    else:
+        detail += f" Try again in {wait} second{'' if wait == 1 else 's'}."
+    return {
+        "type": _PROBLEM_TYPES + kind,
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": f"urn:uuid:{decision.receipt}",
+        "violated-policies": [name],
+    }
+
+
+def _policy(weighed: Weighed) -> str:
+    return f'"{weighed.limit.name}";q={weighed.limit.burst};w={weighed.limit.fill_seconds}'
+
+
+def _quota(weighed: Weighed) -> str:
+    next_token = f";t={weighed.next_token_seconds}" if weighed.debt_ticks else ""
+    return f'"{weighed.limit.name}";r={weighed.remaining}{next_token}'
+
+
+def _period(seconds: int) -> str:
+    return {1: "second", 60: "minute", 3_600: "hour", 86_400: "day"}.get(seconds, f"{seconds} seconds")
+
+
+def _seconds(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _json(status: int, body: dict[str, object]) -> HttpResponse:
+    response = HttpResponse(json.dumps(body), status=status, content_type="application/problem+json")
+    response["Cache-Control"] = "no-store"
+    return response
