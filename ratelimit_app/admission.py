@@ -25,18 +25,16 @@ class _Visit:
         self.rule = rule or routes.Rule()
         self.is_asked = rule is not None and rule.is_early
         self.credential = callers.credential(request) if self.is_asked else None
+        self._known, self.is_warm = key_cache.cached(self.credential or "")
         #: Whose plan decides, once that is known.
         self.caller: Caller | None = None
-        self.stranger = callers.without_key(request, getattr(request, "user", None) if self.is_anonymous_welcome else None)
+        #: The same request as one of nobody we know, or of a session's user.
+        self.stranger = callers.without_key(request)
         self.turned_away: HttpResponse | None = None
 
     @property
     def is_anonymous_welcome(self) -> bool:
         return self.is_asked and self.credential is None and self.rule.key == "optional" and not self.rule.is_drf
-
-    @property
-    def is_warm(self) -> bool:
-        return not self.credential or key_cache.is_warm(self.credential)
 
     def identify(self) -> None:
         """Find out whose plan decides, or how to turn the caller away; at most one query."""
@@ -44,7 +42,7 @@ class _Visit:
             return
         try:
             if self.credential is not None:
-                known = key_cache.find(self.credential)
+                known = self._known if self.is_warm else key_cache.find(self.credential)
                 self.caller = callers.with_key(self.request, known) if known else None
             elif self.is_anonymous_welcome and limiter.covers(self.stranger, scope=self.rule.scope):
                 self.caller = self.stranger
@@ -78,6 +76,8 @@ def admit(request: HttpRequest, rule: routes.Rule | None) -> HttpResponse | None
     Without a rule, and where only DRF can tell the caller, it meets the limits per address alone.
     """
     visit = _Visit(request, rule)
+    if visit.is_anonymous_welcome:
+        visit.stranger = callers.without_key(request, getattr(request, "user", None))
     if visit.is_warm:
         visit.identify()
     if visit.caller is None:
@@ -94,6 +94,8 @@ async def aadmit(request: HttpRequest, rule: routes.Rule | None) -> HttpResponse
     if not plan_cache.is_warm():
         await _warm_plans()
     visit = _Visit(request, rule)
+    if visit.is_anonymous_welcome and hasattr(request, "auser"):  # `user` would query the database right here
+        visit.stranger = callers.without_key(request, await request.auser())
     if visit.is_warm:
         visit.identify()
     if visit.caller is None:

@@ -59,5 +59,7 @@ def leave_decision(request: HttpRequest, decision: Decision) -> None:
 @lru_cache(maxsize=16)
 def _key_headers(entries: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """(name in META, scheme in lower case or "") of each entry of the setting."""
-    parts = [entry.partition(":") for entry in entries]
-    return tuple(("HTTP_" + header.strip().upper().replace("-", "_"), word.strip().lower()) for header, _, word in parts)
+    return tuple(
+        (f"HTTP_{header.strip().upper().replace('-', '_')}", scheme.strip().lower())
+        for header, _, scheme in (entry.partition(":") for entry in entries)
+    )

@@ -13,7 +13,8 @@ import threading
 import time
 from typing import Any
 
-from django.db import DatabaseError, connections as databases, router
+from django.db import DatabaseError, router
+from django.db import connections as databases
 
 from ratelimit_app import conf, connections, key_cache, plan_cache
 from ratelimit_app.models import KeyChange, Version, changed

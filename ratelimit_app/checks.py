@@ -88,7 +88,7 @@ def _cache() -> Iterator[checks.CheckMessage]:
 
 def _instance(location: Any) -> str:
     """The server of a cache URL, without credentials, database number and parameters; "" when not Redis."""
-    url = location if isinstance(location, str) else (list(location or [""])[0])
+    url = location if isinstance(location, str) else next(iter(location or ()), "")
     match = re.match(r"(?:rediss?|unix|valkeys?)://(?:[^@/]*@)?([^/?]+|/[^?]*)", str(url))
     return match[1].replace("localhost", "127.0.0.1") if match else ""
 
@@ -165,5 +165,3 @@ def _database() -> Iterator[checks.CheckMessage]:
             hint="Route the models of ratelimit_app to PostgreSQL or SQLite. Limiting itself works on any database.",
             id="ratelimit_app.W006",
         )
-
-

@@ -1,16 +1,17 @@
 """What is configured? One dict, `RATELIMIT_APP`, typed and with defaults.
 
-The only module that reads Django settings. Read live: `current()` parses the dict again whenever
-the setting is another object, so `override_settings` works inside and outside its block.
+The only module that reads Django settings. Read live: Django announces a changed setting, so
+`override_settings` works inside its block and is gone after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, cast, get_args, get_type_hints
 
 from django.conf import settings as django_settings
+from django.core.signals import setting_changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Settings:
     #: Paths that are never limited, by whole segments: "/healthz" covers "/healthz/db".
     exempt_paths: tuple[str, ...] = ()
     #: Path prefixes that the middleware limits, each with "required" or "optional" for the key.
-    paths: Mapping[str, str] = cast("Mapping[str, str]", ())
+    paths: Mapping[str, str] = field(default_factory=dict)
     #: Which rate headers are sent: "legacy" (X-RateLimit-*), "ietf" (drafts 08 to 11), or both.
     headers: tuple[str, ...] = ("legacy", "ietf")
 
@@ -77,22 +78,28 @@ CHOICES: dict[str, tuple[str, ...]] = {
 _TYPES: dict[str, Any] = get_type_hints(Settings)
 NAMES: tuple[str, ...] = tuple(field.name.upper() for field in fields(Settings))
 
-_parsed = Settings(paths={})
-_parsed_from: object = None
+_current: Settings | None = None
 
 
 def current() -> Settings:
-    """The settings in force now. Costs an attribute read while the dict stays the same object."""
-    global _parsed, _parsed_from
-    raw = getattr(django_settings, "RATELIMIT_APP", None)
-    if raw is not _parsed_from:
-        given = {name.lower(): value for name, value in (raw or {}).items() if name in NAMES}
-        given.setdefault("paths", {})
+    """The settings in force now. Costs nothing while they stay the same."""
+    global _current
+    if _current is None:
+        raw = getattr(django_settings, "RATELIMIT_APP", None) or {}
+        given: dict[str, Any] = {name.lower(): value for name, value in raw.items() if name in NAMES}
         for name, value in given.items():
-            if isinstance(value, list):
-                given[name] = tuple(value)
-        _parsed, _parsed_from = Settings(**given), raw
-    return _parsed
+            given[name] = tuple(value) if isinstance(value, list) else value
+        _current = Settings(**given)
+    return _current
+
+
+def _forget(*, setting: str, **kwargs: Any) -> None:
+    if setting == "RATELIMIT_APP":
+        global _current
+        _current = None
+
+
+setting_changed.connect(_forget, dispatch_uid="ratelimit_app.conf")
 
 
 def cache_options() -> dict[str, dict[str, Any]] | None:
@@ -130,8 +137,10 @@ def problems() -> list[tuple[str, str]]:
 def _wrong(name: str, value: Any) -> str:
     kind = _TYPES[name.lower()]
     allowed = CHOICES.get(name)
+    if name in ("PATHS", "EXEMPT_PATHS") and not _begin_with_slash(value):
+        return 'holds a path that does not begin with "/".'
     if name == "PATHS":
-        if not isinstance(value, Mapping) or any(policy not in cast("Any", allowed) for policy in value.values()):
+        if not isinstance(value, Mapping) or not set(value.values()) <= set(CHOICES[name]):
             return 'must map path prefixes to "required" or "optional".'
     elif get_args(kind):
         if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
@@ -150,3 +159,7 @@ def _wrong(name: str, value: Any) -> str:
     elif value < 0 or (value == 0 and name not in ("POLL_SECONDS", "PROXY_COUNT")):
         return "must be above zero."
     return ""
+
+
+def _begin_with_slash(paths: Any) -> bool:
+    return not isinstance(paths, Mapping | list | tuple) or all(str(path).startswith("/") for path in paths)

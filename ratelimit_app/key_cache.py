@@ -55,24 +55,19 @@ def find(text: str) -> KnownKey | None:
     At most one query; none when warm and none for junk. Raises DatabaseError when the database is
     gone and the key was not seen before.
     """
+    known, is_certain = cached(text)
+    return known if is_certain else _look_up(text)
+
+
+def cached(text: str) -> tuple[KnownKey | None, bool]:
+    """What `find` would answer, and whether that is certain: False when only the database can tell."""
     material = keys.parse(text)
     if material is None:
-        return None
-    known, is_fresh = _cached(material)
-    if not is_fresh:
-        try:
-            known = _read(material.public_id)
-        except DatabaseError as failure:
-            if known is None:
-                raise
-            logger.error("Keys cannot be read, the known ones go on: %s", failure)
-    return known if known is not None and _opens(known, material) else None
-
-
-def is_warm(text: str) -> bool:
-    """Whether `find` would answer without a query."""
-    material = keys.parse(text)
-    return material is None or _cached(material)[1]
+        return None, True
+    known = _known.get(material.public_id)
+    if known is None:
+        return None, time.monotonic() < _unknown.get(material.public_id, 0.0)
+    return (known if _opens(known, material) else None), time.monotonic() < known.fresh_until
 
 
 def forget(public_ids: list[str] | None) -> None:
@@ -88,11 +83,18 @@ def forget(public_ids: list[str] | None) -> None:
         _unknown.pop(public_id, None)
 
 
-def _cached(material: keys.KeyMaterial) -> tuple[KnownKey | None, bool]:
-    known = _known.get(material.public_id)
-    if known is not None:
-        return known, time.monotonic() < known.fresh_until
-    return None, time.monotonic() < _unknown.get(material.public_id, 0.0)
+def _look_up(text: str) -> KnownKey | None:
+    material = keys.parse(text)
+    if material is None:
+        return None
+    try:
+        known = _read(material.public_id)
+    except DatabaseError as failure:
+        known = _known.get(material.public_id)
+        if known is None:
+            raise
+        logger.error("Keys cannot be read, the known ones go on: %s", failure)
+    return known if known is not None and _opens(known, material) else None
 
 
 def _read(public_id: str) -> KnownKey | None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Sequence
 from dataclasses import replace
 
 from django.db import DatabaseError
@@ -51,7 +50,7 @@ def check(
     """
     _demand_valid(cost)
     started = time.perf_counter()
-    limits: Sequence[Limit] = ()
+    limits: tuple[Limit, ...] = ()
     try:
         limits = _limits(caller, scope, earlier, only_address)
         decision = buckets.take(limits, caller, cost=cost) if limits else _nothing_to_weigh(cost)
@@ -77,7 +76,7 @@ async def acheck(
     """`check` for async code; no thread while the plan table is warm (see `plan_cache.is_warm`)."""
     _demand_valid(cost)
     started = time.perf_counter()
-    limits: Sequence[Limit] = ()
+    limits: tuple[Limit, ...] = ()
     try:
         limits = _limits(caller, scope, earlier, only_address)
         decision = await buckets.atake(limits, caller, cost=cost) if limits else _nothing_to_weigh(cost)
@@ -122,7 +121,7 @@ def reset(caller: Caller) -> None:
     buckets.reset((*table.everyone, *table.limits.get(table.plan_id(caller), ())), caller)
 
 
-def _limits(caller: Caller, scope: str, earlier: Decision | None, only_address: bool) -> Sequence[Limit]:
+def _limits(caller: Caller, scope: str, earlier: Decision | None, only_address: bool) -> tuple[Limit, ...]:
     settings = conf.current()
     if settings.mode == "off":
         return ()
@@ -141,7 +140,7 @@ def _nothing_to_weigh(cost: int) -> Decision:
     return Decision(allowed=True, cost=cost, source="off", decided_at=time.time())
 
 
-def _undecided(limits: Sequence[Limit], cost: int, failure: Exception) -> Decision:
+def _undecided(limits: tuple[Limit, ...], cost: int, failure: Exception) -> Decision:
     """The answer when nothing could decide: closed where an enforced limit says so, else open."""
     reason = failure.reason if isinstance(failure, connections.Unavailable) else type(failure).__name__
     if time.monotonic() - _logged_at.get(reason, -_LOG_EVERY_SECONDS) >= _LOG_EVERY_SECONDS:
@@ -155,7 +154,7 @@ def _undecided(limits: Sequence[Limit], cost: int, failure: Exception) -> Decisi
         cost=cost,
         decided_at=time.time(),
         failure=reason,
-        unweighed=tuple(limits),
+        unweighed=limits,
     )
 
 

@@ -58,6 +58,9 @@ class Limit:
         object.__setattr__(self, "interval_ticks", interval)
         object.__setattr__(self, "capacity_ticks", interval * self.burst)
 
+    def __hash__(self) -> int:
+        return hash((self.id, self.generation))  # what is packed once per limit is looked up on every request
+
     @property
     def fill_seconds(self) -> int:
         """Whole seconds from empty to full, rounded up."""
@@ -96,7 +99,7 @@ class Weighed:
 
     limit: Limit
     #: The bucket's name in Redis.
-    bucket: str
+    bucket: bytes
     #: Ticks until the bucket is full, after this decision.
     debt_ticks: int
     #: Ticks that this decision took from the bucket.

@@ -28,7 +28,7 @@ class RateLimitMiddleware:
         self.is_async = iscoroutinefunction(get_response)
         if self.is_async:
             markcoroutinefunction(self)
-            self.process_view = self._aprocess_view  # type: ignore[method-assign]
+            self.process_view = self._aprocess_view  # type: ignore[method-assign, assignment]
 
     def __call__(self, request: HttpRequest) -> Any:
         if self.is_async:

@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import cast
 
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, router
 
 from ratelimit_app import conf
-from ratelimit_app.limits import Caller, Limit, Mode
+from ratelimit_app.limits import Caller, Limit
 from ratelimit_app.models import Plan, PlanLimit, Version
 
 logger = logging.getLogger("ratelimit_app")
@@ -48,7 +48,7 @@ class PlanTable:
                 limit for limit in (*self.everyone, *self.limits.get(plan_id, ())) if limit.scope in ("", scope)
             ]
             if mode == "shadow":
-                covering = [replace(limit, mode=cast("Mode", "shadow")) for limit in covering]
+                covering = [replace(limit, mode="shadow") for limit in covering]
             selected = self._selected[wanted] = tuple(covering)
         return selected
 
@@ -101,6 +101,9 @@ def _read_or_keep(last: PlanTable) -> PlanTable:
     global _expires_at
     try:
         return _read()
+    except SynchronousOnlyOperation:
+        _expires_at = 0.0  # async code: it asks `is_warm` and reads in a thread
+        return last
     except DatabaseError as failure:
         _expires_at = time.monotonic() + _RETRY_SECONDS
         logger.error("Plans cannot be read, the last known ones go on: %s", failure)

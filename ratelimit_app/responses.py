@@ -14,8 +14,10 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
 from ratelimit_app import conf
-from ratelimit_app.limits import Decision, Weighed
+from ratelimit_app.limits import Decision, Limit, Weighed
 
+#: The text of every 401.
+UNAUTHORIZED = "A valid API key is required."
 #: When to come back after a 503; Redis is looked at again long before.
 UNAVAILABLE_RETRY_AFTER_SECONDS = 5
 #: For `Access-Control-Expose-Headers`, so that scripts in browsers can read them.
@@ -28,6 +30,7 @@ EXPOSED_HEADERS = (
     "X-RateLimit-Reset",
 )
 
+_PERIODS = {1: "second", 60: "minute", 3_600: "hour", 86_400: "day"}
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 
 
@@ -68,6 +71,9 @@ def write(response: HttpResponseBase, decision: Decision) -> None:
     if isinstance(response, HttpResponse):
         response["Content-Type"] = "application/problem+json"
         response.content = json.dumps(_problem(decision, status, max(waits, default=None)))
+        # A middleware below may have described the body that was there before.
+        del response["Content-Encoding"], response["ETag"]
+        response["Content-Length"] = str(len(response.content))
 
 
 def refusal(decision: Decision) -> HttpResponse:
@@ -92,9 +98,6 @@ def unavailable() -> HttpResponse:
     return response
 
 
-UNAUTHORIZED = "A valid API key is required."
-
-
 def challenge() -> str:
     """The `WWW-Authenticate` of a 401."""
     realm = conf.current().realm.replace("\\", "\\\\").replace('"', '\\"')
@@ -103,26 +106,29 @@ def challenge() -> str:
 
 def _problem(decision: Decision, status: int, wait: int | None) -> dict[str, object]:
     limit = decision.refused_by
-    name = limit.name if limit else ""
     if status == 503:
         kind, title = "temporary-reduced-capacity", "Temporarily unavailable"
-        detail = "This request cannot be checked against its limit right now."
+        detail = ["This request cannot be checked against its limit right now."]
     else:
         kind, title = "quota-exceeded", "Quota exceeded"
-        plural = "" if limit and limit.requests == 1 else "s"
-        detail = f"The limit {name} allows {limit.requests} request{plural} per {_period(limit.period_seconds)}." if limit else ""
-    if wait is None:
-        detail += f" A request may cost at most {limit.burst}, this one costs {decision.cost}." if limit else ""
-    else:
-        detail += f" Try again in {wait} second{'' if wait == 1 else 's'}."
+        detail = [_allowance(limit)] if limit else []
+    if wait is not None:
+        detail.append(f"Try again in {wait} second{'' if wait == 1 else 's'}.")
+    elif limit is not None:
+        detail.append(f"A request may cost at most {limit.burst}, this one costs {decision.cost}.")
     return {
         "type": _PROBLEM_TYPES + kind,
         "title": title,
         "status": status,
-        "detail": detail,
+        "detail": " ".join(detail),
         "instance": f"urn:uuid:{decision.receipt}",
-        "violated-policies": [name],
+        "violated-policies": [limit.name] if limit else [],
     }
+
+
+def _allowance(limit: Limit) -> str:
+    period = _PERIODS.get(limit.period_seconds, f"{limit.period_seconds} seconds")
+    return f"The limit {limit.name} allows {limit.requests} request{'' if limit.requests == 1 else 's'} per {period}."
 
 
 def _policy(weighed: Weighed) -> str:
@@ -132,10 +138,6 @@ def _policy(weighed: Weighed) -> str:
 def _quota(weighed: Weighed) -> str:
     next_token = f";t={weighed.next_token_seconds}" if weighed.debt_ticks else ""
     return f'"{weighed.limit.name}";r={weighed.remaining}{next_token}'
-
-
-def _period(seconds: int) -> str:
-    return {1: "second", 60: "minute", 3_600: "hour", 86_400: "day"}.get(seconds, f"{seconds} seconds")
 
 
 def _seconds(text: str) -> int | None:

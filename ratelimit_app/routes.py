@@ -16,6 +16,8 @@ from ratelimit_app import conf
 
 KeyPolicy = Literal["required", "optional"]
 
+_PREFLIGHT_HEADERS = {"HTTP_ORIGIN", "HTTP_ACCESS_CONTROL_REQUEST_METHOD"}
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -41,9 +43,8 @@ def is_exempt(request: HttpRequest, view: Callable[..., Any] | None = None) -> b
     """Whether a request is free: an exempt path or view, or a CORS preflight."""
     if view is not None and getattr(view, "ratelimit_exempt", False):
         return True
-    if request.method == "OPTIONS" and "HTTP_ORIGIN" in request.META:
-        if "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in request.META:
-            return True
+    if request.method == "OPTIONS" and request.META.keys() >= _PREFLIGHT_HEADERS:
+        return True
     return any(_is_below(request.path_info, prefix) for prefix in conf.current().exempt_paths)
 
 

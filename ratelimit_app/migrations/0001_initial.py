@@ -4,13 +4,13 @@ import django.core.validators
 import django.db.models.deletion
 import django.db.models.expressions
 import django.utils.timezone
-import ratelimit_app.keys
 from django.conf import settings
 from django.db import migrations, models
 
+import ratelimit_app.keys
+
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
@@ -19,214 +19,413 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='Overview',
+            name="Overview",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
             ],
             options={
-                'verbose_name': 'overview',
-                'verbose_name_plural': 'overview',
-                'managed': False,
-                'default_permissions': ('view',),
+                "verbose_name": "overview",
+                "verbose_name_plural": "overview",
+                "managed": False,
+                "default_permissions": ("view",),
             },
         ),
         migrations.CreateModel(
-            name='Batch',
+            name="Batch",
             fields=[
-                ('id', models.UUIDField(primary_key=True, serialize=False)),
-                ('received_at', models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
+                ("id", models.UUIDField(primary_key=True, serialize=False)),
+                ("received_at", models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
             ],
             options={
-                'default_permissions': (),
+                "default_permissions": (),
             },
         ),
         migrations.CreateModel(
-            name='KeyChange',
+            name="KeyChange",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('version', models.PositiveBigIntegerField(db_index=True)),
-                ('public_id', models.CharField(blank=True, max_length=12)),
-                ('at', models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("version", models.PositiveBigIntegerField(db_index=True)),
+                ("public_id", models.CharField(blank=True, max_length=12)),
+                ("at", models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
             ],
             options={
-                'default_permissions': (),
+                "default_permissions": (),
             },
         ),
         migrations.CreateModel(
-            name='KeyUse',
+            name="KeyUse",
             fields=[
-                ('key_id', models.BigIntegerField(primary_key=True, serialize=False)),
-                ('last_used_at', models.DateTimeField(db_index=True)),
+                ("key_id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("last_used_at", models.DateTimeField(db_index=True)),
             ],
             options={
-                'default_permissions': (),
+                "default_permissions": (),
             },
         ),
         migrations.CreateModel(
-            name='SetAside',
+            name="SetAside",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('batch_id', models.UUIDField()),
-                ('received_at', models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
-                ('row', models.JSONField()),
-                ('error', models.TextField()),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("batch_id", models.UUIDField()),
+                ("received_at", models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
+                ("row", models.JSONField()),
+                ("error", models.TextField()),
             ],
             options={
-                'default_permissions': (),
+                "default_permissions": (),
             },
         ),
         migrations.CreateModel(
-            name='Version',
+            name="Version",
             fields=[
-                ('name', models.CharField(max_length=8, primary_key=True, serialize=False)),
-                ('number', models.PositiveBigIntegerField(default=0)),
+                ("name", models.CharField(max_length=8, primary_key=True, serialize=False)),
+                ("number", models.PositiveBigIntegerField(default=0)),
             ],
             options={
-                'default_permissions': (),
+                "default_permissions": (),
             },
         ),
         migrations.CreateModel(
-            name='DecisionMinute',
+            name="DecisionMinute",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('minute', models.DateTimeField(verbose_name='minute')),
-                ('at_most_microseconds', models.BigIntegerField()),
-                ('decisions', models.BigIntegerField(default=0)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("minute", models.DateTimeField(verbose_name="minute")),
+                ("at_most_microseconds", models.BigIntegerField()),
+                ("decisions", models.BigIntegerField(default=0)),
             ],
             options={
-                'default_permissions': (),
-                'constraints': [models.UniqueConstraint(fields=('minute', 'at_most_microseconds'), name='ratelimit_app_decision_minute')],
+                "default_permissions": (),
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("minute", "at_most_microseconds"), name="ratelimit_app_decision_minute"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='DroppedMinute',
+            name="DroppedMinute",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('minute', models.DateTimeField(verbose_name='minute')),
-                ('kind', models.CharField(max_length=20)),
-                ('dropped', models.BigIntegerField(default=0)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("minute", models.DateTimeField(verbose_name="minute")),
+                ("kind", models.CharField(max_length=20)),
+                ("dropped", models.BigIntegerField(default=0)),
             ],
             options={
-                'default_permissions': (),
-                'constraints': [models.UniqueConstraint(fields=('minute', 'kind'), name='ratelimit_app_dropped_minute')],
+                "default_permissions": (),
+                "constraints": [
+                    models.UniqueConstraint(fields=("minute", "kind"), name="ratelimit_app_dropped_minute")
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Plan',
+            name="Plan",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=80, unique=True, verbose_name='name')),
-                ('slug', models.SlugField(help_text='Names the plan in commands and code.', unique=True, verbose_name='slug')),
-                ('description', models.TextField(blank=True, verbose_name='description')),
-                ('audience', models.CharField(choices=[('keys', 'callers with a key on this plan'), ('anonymous', 'callers without a key'), ('everyone', "every request, beside the caller's own plan")], default='keys', max_length=10, verbose_name='audience')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=80, unique=True, verbose_name="name")),
+                (
+                    "slug",
+                    models.SlugField(
+                        help_text="Names the plan in commands and code.", unique=True, verbose_name="slug"
+                    ),
+                ),
+                ("description", models.TextField(blank=True, verbose_name="description")),
+                (
+                    "audience",
+                    models.CharField(
+                        choices=[
+                            ("keys", "callers with a key on this plan"),
+                            ("anonymous", "callers without a key"),
+                            ("everyone", "every request, beside the caller's own plan"),
+                        ],
+                        default="keys",
+                        max_length=10,
+                        verbose_name="audience",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'plan',
-                'verbose_name_plural': 'plans',
-                'ordering': ['name'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('audience__in', ['keys', 'anonymous', 'everyone'])), name='ratelimit_app_plan_audience'), models.UniqueConstraint(condition=models.Q(('audience', 'anonymous')), fields=('audience',), name='ratelimit_app_plan_one_for_anonymous', violation_error_message='Another plan already is the one for callers without a key.')],
+                "verbose_name": "plan",
+                "verbose_name_plural": "plans",
+                "ordering": ["name"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("audience__in", ["keys", "anonymous", "everyone"])),
+                        name="ratelimit_app_plan_audience",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("audience", "anonymous")),
+                        fields=("audience",),
+                        name="ratelimit_app_plan_one_for_anonymous",
+                        violation_error_message="Another plan already is the one for callers without a key.",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='APIKey',
+            name="APIKey",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(db_index=True, max_length=100, verbose_name='name')),
-                ('public_id', models.CharField(editable=False, max_length=12, unique=True, verbose_name='public id')),
-                ('digest', models.BinaryField(max_length=32)),
-                ('bucket_identity', models.CharField(db_index=True, default=ratelimit_app.keys.new_bucket_identity, editable=False, max_length=16)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False, verbose_name='created')),
-                ('expires_at', models.DateTimeField(blank=True, null=True, verbose_name='expires')),
-                ('revoked_at', models.DateTimeField(blank=True, editable=False, null=True, verbose_name='revoked')),
-                ('owner', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL, verbose_name='owner')),
-                ('plan', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='keys', to='ratelimit_app.plan', verbose_name='plan')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(db_index=True, max_length=100, verbose_name="name")),
+                ("public_id", models.CharField(editable=False, max_length=12, unique=True, verbose_name="public id")),
+                ("digest", models.BinaryField(max_length=32)),
+                (
+                    "bucket_identity",
+                    models.CharField(
+                        db_index=True, default=ratelimit_app.keys.new_bucket_identity, editable=False, max_length=16
+                    ),
+                ),
+                (
+                    "created_at",
+                    models.DateTimeField(default=django.utils.timezone.now, editable=False, verbose_name="created"),
+                ),
+                ("expires_at", models.DateTimeField(blank=True, null=True, verbose_name="expires")),
+                ("revoked_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="revoked")),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="owner",
+                    ),
+                ),
+                (
+                    "plan",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="keys",
+                        to="ratelimit_app.plan",
+                        verbose_name="plan",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'API key',
-                'verbose_name_plural': 'API keys',
-                'ordering': ['-pk'],
-                'permissions': [('revoke_apikey', 'Can revoke API key')],
+                "verbose_name": "API key",
+                "verbose_name_plural": "API keys",
+                "ordering": ["-pk"],
+                "permissions": [("revoke_apikey", "Can revoke API key")],
             },
         ),
         migrations.CreateModel(
-            name='Refusal',
+            name="Refusal",
             fields=[
-                ('receipt', models.UUIDField(primary_key=True, serialize=False, verbose_name='receipt')),
-                ('at', models.DateTimeField(db_index=True, verbose_name='at')),
-                ('identity', models.CharField(blank=True, max_length=16)),
-                ('key_id', models.BigIntegerField()),
-                ('plan_id', models.BigIntegerField()),
-                ('limit_id', models.BigIntegerField()),
-                ('limit_name', models.CharField(max_length=50, verbose_name='limit')),
-                ('route', models.CharField(blank=True, max_length=200, verbose_name='route')),
-                ('method', models.CharField(blank=True, max_length=10, verbose_name='method')),
-                ('address', models.CharField(blank=True, max_length=64, verbose_name='address')),
-                ('cost', models.BigIntegerField()),
-                ('retry_after_seconds', models.BigIntegerField()),
+                ("receipt", models.UUIDField(primary_key=True, serialize=False, verbose_name="receipt")),
+                ("at", models.DateTimeField(db_index=True, verbose_name="at")),
+                ("identity", models.CharField(blank=True, max_length=16)),
+                ("key_id", models.BigIntegerField()),
+                ("plan_id", models.BigIntegerField()),
+                ("limit_id", models.BigIntegerField()),
+                ("limit_name", models.CharField(max_length=50, verbose_name="limit")),
+                ("route", models.CharField(blank=True, max_length=200, verbose_name="route")),
+                ("method", models.CharField(blank=True, max_length=10, verbose_name="method")),
+                ("address", models.CharField(blank=True, max_length=64, verbose_name="address")),
+                ("cost", models.BigIntegerField()),
+                ("retry_after_seconds", models.BigIntegerField()),
             ],
             options={
-                'verbose_name': 'refusal',
-                'verbose_name_plural': 'refusals',
-                'ordering': ['-at'],
-                'default_permissions': ('view',),
-                'indexes': [models.Index(fields=['identity', 'at'], name='ratelimit_app_refusal_caller')],
+                "verbose_name": "refusal",
+                "verbose_name_plural": "refusals",
+                "ordering": ["-at"],
+                "default_permissions": ("view",),
+                "indexes": [models.Index(fields=["identity", "at"], name="ratelimit_app_refusal_caller")],
             },
         ),
         migrations.CreateModel(
-            name='RefusalMinute',
+            name="RefusalMinute",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('minute', models.DateTimeField(verbose_name='minute')),
-                ('identity', models.CharField(blank=True, max_length=16)),
-                ('limit_id', models.BigIntegerField()),
-                ('route', models.CharField(blank=True, max_length=200)),
-                ('refused', models.BigIntegerField(default=0)),
-                ('would_refuse', models.BigIntegerField(default=0)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("minute", models.DateTimeField(verbose_name="minute")),
+                ("identity", models.CharField(blank=True, max_length=16)),
+                ("limit_id", models.BigIntegerField()),
+                ("route", models.CharField(blank=True, max_length=200)),
+                ("refused", models.BigIntegerField(default=0)),
+                ("would_refuse", models.BigIntegerField(default=0)),
             ],
             options={
-                'default_permissions': (),
-                'constraints': [models.UniqueConstraint(fields=('minute', 'identity', 'limit_id', 'route'), name='ratelimit_app_refusal_minute')],
+                "default_permissions": (),
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("minute", "identity", "limit_id", "route"), name="ratelimit_app_refusal_minute"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='UsageMinute',
+            name="UsageMinute",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('minute', models.DateTimeField(verbose_name='minute')),
-                ('identity', models.CharField(blank=True, max_length=16)),
-                ('plan_id', models.BigIntegerField()),
-                ('allowed', models.BigIntegerField(default=0)),
-                ('refused', models.BigIntegerField(default=0)),
-                ('would_refuse', models.BigIntegerField(default=0)),
-                ('unchecked', models.BigIntegerField(default=0)),
-                ('failed_closed', models.BigIntegerField(default=0)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("minute", models.DateTimeField(verbose_name="minute")),
+                ("identity", models.CharField(blank=True, max_length=16)),
+                ("plan_id", models.BigIntegerField()),
+                ("allowed", models.BigIntegerField(default=0)),
+                ("refused", models.BigIntegerField(default=0)),
+                ("would_refuse", models.BigIntegerField(default=0)),
+                ("unchecked", models.BigIntegerField(default=0)),
+                ("failed_closed", models.BigIntegerField(default=0)),
             ],
             options={
-                'default_permissions': (),
-                'indexes': [models.Index(fields=['identity', 'minute'], name='ratelimit_app_usage_caller')],
-                'constraints': [models.UniqueConstraint(fields=('minute', 'identity', 'plan_id'), name='ratelimit_app_usage_minute')],
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["identity", "minute"], name="ratelimit_app_usage_caller")],
+                "constraints": [
+                    models.UniqueConstraint(fields=("minute", "identity", "plan_id"), name="ratelimit_app_usage_minute")
+                ],
             },
         ),
         migrations.CreateModel(
-            name='PlanLimit',
+            name="PlanLimit",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(help_text='Callers read it in headers.', max_length=50, validators=[django.core.validators.RegexValidator('\\A[A-Za-z0-9_.-]+\\Z', 'Letters, digits, points, hyphens and underscores only.')], verbose_name='name')),
-                ('requests', models.PositiveBigIntegerField(help_text='Tokens gained each period.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(1000000000)], verbose_name='requests')),
-                ('period_seconds', models.PositiveBigIntegerField(default=60, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(450000000)], verbose_name='period in seconds')),
-                ('burst', models.PositiveBigIntegerField(help_text='What a full bucket holds: as much may be sent at once.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(2000000000)], verbose_name='burst')),
-                ('per', models.CharField(choices=[('key', 'API key'), ('user', 'user (owner of the key, or signed in)'), ('address', 'network address')], default='key', max_length=8, verbose_name='per')),
-                ('scope', models.CharField(blank=True, help_text='Covers only the routes with this throttle scope; empty covers all.', max_length=100, verbose_name='scope')),
-                ('mode', models.CharField(choices=[('enforce', 'enforce'), ('shadow', 'shadow: count what would be refused'), ('off', 'off')], default='enforce', max_length=8, verbose_name='mode')),
-                ('on_failure', models.CharField(choices=[('open', 'open: let the request through, unchecked'), ('closed', 'closed: answer 503, for login and payments')], default='open', max_length=8, verbose_name='when Redis cannot decide')),
-                ('generations', models.JSONField(default=list, editable=False)),
-                ('plan', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='limits', to='ratelimit_app.plan', verbose_name='plan')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "name",
+                    models.CharField(
+                        help_text="Callers read it in headers.",
+                        max_length=50,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "\\A[A-Za-z0-9_.-]+\\Z", "Letters, digits, points, hyphens and underscores only."
+                            )
+                        ],
+                        verbose_name="name",
+                    ),
+                ),
+                (
+                    "requests",
+                    models.PositiveBigIntegerField(
+                        help_text="Tokens gained each period.",
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(1000000000),
+                        ],
+                        verbose_name="requests",
+                    ),
+                ),
+                (
+                    "period_seconds",
+                    models.PositiveBigIntegerField(
+                        default=60,
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(450000000),
+                        ],
+                        verbose_name="period in seconds",
+                    ),
+                ),
+                (
+                    "burst",
+                    models.PositiveBigIntegerField(
+                        help_text="What a full bucket holds: as much may be sent at once.",
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(2000000000),
+                        ],
+                        verbose_name="burst",
+                    ),
+                ),
+                (
+                    "per",
+                    models.CharField(
+                        choices=[
+                            ("key", "API key"),
+                            ("user", "user (owner of the key, or signed in)"),
+                            ("address", "network address"),
+                        ],
+                        default="key",
+                        max_length=8,
+                        verbose_name="per",
+                    ),
+                ),
+                (
+                    "scope",
+                    models.CharField(
+                        blank=True,
+                        help_text="Covers only the routes with this throttle scope; empty covers all.",
+                        max_length=100,
+                        verbose_name="scope",
+                    ),
+                ),
+                (
+                    "mode",
+                    models.CharField(
+                        choices=[
+                            ("enforce", "enforce"),
+                            ("shadow", "shadow: count what would be refused"),
+                            ("off", "off"),
+                        ],
+                        default="enforce",
+                        max_length=8,
+                        verbose_name="mode",
+                    ),
+                ),
+                (
+                    "on_failure",
+                    models.CharField(
+                        choices=[
+                            ("open", "open: let the request through, unchecked"),
+                            ("closed", "closed: answer 503, for login and payments"),
+                        ],
+                        default="open",
+                        max_length=8,
+                        verbose_name="when Redis cannot decide",
+                    ),
+                ),
+                ("generations", models.JSONField(default=list, editable=False)),
+                (
+                    "plan",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="limits",
+                        to="ratelimit_app.plan",
+                        verbose_name="plan",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'limit',
-                'verbose_name_plural': 'limits',
-                'ordering': ['plan', 'name'],
-                'constraints': [models.UniqueConstraint(fields=('plan', 'name'), name='ratelimit_app_limit_name'), models.CheckConstraint(condition=models.Q(('burst__gte', 1), ('period_seconds__gte', 1), ('requests__gte', 1)), name='ratelimit_app_limit_positive', violation_error_message='Requests, period and burst must be at least 1.'), models.CheckConstraint(condition=models.Q(('burst__lte', 2000000000), ('period_seconds__lte', 450000000), ('requests__lte', 1000000000)), name='ratelimit_app_limit_bounds', violation_error_message='These numbers are larger than can be counted exactly.'), models.CheckConstraint(condition=models.Q(('requests__gte', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('burst'), '*', models.F('period_seconds')), '/', models.Value(450000000)))), name='ratelimit_app_limit_countable', violation_error_message='An empty bucket would take more than 14 years to fill, which cannot be counted exactly.'), models.CheckConstraint(condition=models.Q(('mode__in', ['enforce', 'shadow', 'off']), ('on_failure__in', ['open', 'closed']), ('per__in', ['key', 'user', 'address'])), name='ratelimit_app_limit_choices')],
+                "verbose_name": "limit",
+                "verbose_name_plural": "limits",
+                "ordering": ["plan", "name"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("plan", "name"), name="ratelimit_app_limit_name"),
+                    models.CheckConstraint(
+                        condition=models.Q(("burst__gte", 1), ("period_seconds__gte", 1), ("requests__gte", 1)),
+                        name="ratelimit_app_limit_positive",
+                        violation_error_message="Requests, period and burst must be at least 1.",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("burst__lte", 2000000000),
+                            ("period_seconds__lte", 450000000),
+                            ("requests__lte", 1000000000),
+                        ),
+                        name="ratelimit_app_limit_bounds",
+                        violation_error_message="These numbers are larger than can be counted exactly.",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "requests__gte",
+                                django.db.models.expressions.CombinedExpression(
+                                    django.db.models.expressions.CombinedExpression(
+                                        models.F("burst"), "*", models.F("period_seconds")
+                                    ),
+                                    "/",
+                                    models.Value(450000000),
+                                ),
+                            )
+                        ),
+                        name="ratelimit_app_limit_countable",
+                        violation_error_message="An empty bucket would take more than 14 years to fill, which cannot be counted exactly.",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("mode__in", ["enforce", "shadow", "off"]),
+                            ("on_failure__in", ["open", "closed"]),
+                            ("per__in", ["key", "user", "address"]),
+                        ),
+                        name="ratelimit_app_limit_choices",
+                    ),
+                ],
             },
         ),
     ]

@@ -40,7 +40,7 @@ class Version(models.Model):
         if not rows.update(number=models.F("number") + 1):
             cls.objects.using(using).get_or_create(name=name)
             rows.update(number=models.F("number") + 1)
-        return rows.values_list("number", flat=True).get()
+        return int(rows.values_list("number", flat=True).get())
 
 
 class KeyChange(models.Model):

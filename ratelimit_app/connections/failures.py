@@ -1,0 +1,80 @@
+"""How did Redis fail? One word for every way it can."""
+
+from __future__ import annotations
+
+import asyncio
+
+import hiredis
+from redis import exceptions
+
+
+class Unavailable(Exception):
+    """Redis could not decide."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{self.__doc__} ({reason}) {detail}".strip())
+        #: One word: refused, timeout, noauth, loading, readonly, oom, busy, masterdown, ...
+        self.reason = reason
+
+
+class NoScript(Unavailable):
+    """The server does not know the script."""
+
+
+#: Everything that a connection may raise when Redis is not what it should be.
+FAILURES = (
+    exceptions.RedisError,
+    exceptions.RedisClusterException,  # not a RedisError
+    hiredis.ProtocolError,
+    OSError,
+    UnicodeError,  # a name that does not encode
+    asyncio.TimeoutError,
+)
+#: What a failure is called, by its class: those of redis-py, sockets and hiredis.
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (exceptions.TimeoutError, "timeout"),
+    (TimeoutError, "timeout"),
+    (exceptions.BusyLoadingError, "loading"),
+    (exceptions.AuthenticationError, "noauth"),
+    (exceptions.NoPermissionError, "noauth"),
+    (exceptions.ReadOnlyError, "readonly"),
+    (exceptions.OutOfMemoryError, "oom"),
+    (exceptions.MasterDownError, "masterdown"),
+    (exceptions.ClusterDownError, "clusterdown"),
+    (exceptions.RedisClusterException, "clusterdown"),
+    (exceptions.DataError, "encode"),
+    (UnicodeError, "encode"),
+    (exceptions.InvalidResponse, "nonsense"),
+    (hiredis.ProtocolError, "nonsense"),
+    (ConnectionRefusedError, "refused"),
+)
+#: The same by a word of its text: error replies, and what redis-py has no class for.
+_REASONS_BY_WORD = {
+    "max number of clients": "maxclients",
+    "refused": "refused",
+    "LOADING": "loading",
+    "NOAUTH": "noauth",
+    "WRONGPASS": "noauth",
+    "NOPERM": "noauth",
+    "READONLY": "readonly",
+    "OOM": "oom",
+    "MASTERDOWN": "masterdown",
+    "CLUSTERDOWN": "clusterdown",
+    "WRONGTYPE": "wrongtype",
+    "BUSY": "busy",
+}
+
+
+def named(failure: BaseException) -> Unavailable:
+    """What a failure, or an error reply, is called."""
+    text = str(failure)
+    if isinstance(failure, exceptions.NoScriptError) or text.startswith("NOSCRIPT"):
+        return NoScript("noscript")
+    for kind, reason in _REASONS:
+        if isinstance(failure, kind):
+            return Unavailable(reason, text)
+    for word, reason in _REASONS_BY_WORD.items():
+        if word in text:
+            return Unavailable(reason, text)
+    is_reply = isinstance(failure, exceptions.ResponseError | hiredis.ReplyError)
+    return Unavailable("error" if is_reply else "connection", text)

@@ -1,0 +1,134 @@
+"""Where is the server, and which connections to it are free? One list per process, one per event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import hiredis
+import redis.asyncio.connection
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+
+from ratelimit_app import conf
+
+#: What `CONNECTION_FACTORY` of the cache alias should be.
+FACTORY = "ratelimit_app.connections.ConnectionFactory"
+#: A connection that lay idle for longer is looked at before use: the server may have closed it.
+_TRUSTED_IDLE_SECONDS = 0.05
+#: Free connections kept per process (and per event loop).
+_KEPT = 256
+
+
+class Server:
+    """The server that the cache alias names, as one process reaches it."""
+
+    def __init__(self, alias: str) -> None:
+        options = (conf.cache_options() or {}).get(alias)
+        if options is None:
+            raise ImproperlyConfigured(f"CACHES has no {alias!r}, which RATELIMIT_APP['CACHE'] names.")
+        location = options.get("LOCATION", "")
+        self.url = location if isinstance(location, str) else location[0]
+        extra = options.get("OPTIONS", {})
+        factory = import_string(extra.get("CONNECTIONFACTORY", FACTORY))(dict(extra))
+        self._params: dict[str, Any] = factory.make_connection_params(self.url)
+        pool = factory.get_or_create_connection_pool(self._params)
+        self._make: Callable[[], Any] = lambda: pool.connection_class(**pool.connection_kwargs)
+        self.pid = os.getpid()
+        self.free: deque[Connection] = deque(maxlen=_KEPT)
+        self._loops: dict[asyncio.AbstractEventLoop, AsyncConnections] = {}
+
+    def acquire(self) -> Connection:
+        try:
+            connection = self.free.pop()
+        except IndexError:
+            return Connection(self.open())
+        return connection if connection.is_usable() else Connection(self.open())
+
+    def open(self) -> Any:
+        """A new connection of redis-py's, handshake done."""
+        opened = self._make()
+        opened.connect()
+        return opened
+
+    async def on_this_loop(self) -> AsyncConnections:
+        loop = asyncio.get_running_loop()
+        connections = self._loops.get(loop)
+        if connections is None:
+            connections = self._loops[loop] = AsyncConnections(self.url, self._params)
+            await connections.close_with(loop, self._loops)
+        return connections
+
+
+class Connection:
+    """An open connection: one question, one answer."""
+
+    def __init__(self, opened: Any) -> None:
+        self._opened = opened
+        self._socket = opened._sock
+        self._reader = hiredis.Reader()
+        self._used_at = time.monotonic()
+
+    def ask(self, message: bytes) -> Any:
+        """Send a command and read its reply whole; an error reply is returned, not raised."""
+        self._socket.sendall(message)
+        reply = self._reader.gets()
+        while reply is False:
+            received = self._socket.recv(65_536)
+            if not received:
+                raise ConnectionResetError("Redis closed the connection.")
+            self._reader.feed(received)
+            reply = self._reader.gets()
+        self._used_at = time.monotonic()
+        return reply
+
+    def is_usable(self) -> bool:
+        """False when the server closed it meanwhile, or it holds a reply that nobody waits for."""
+        if time.monotonic() - self._used_at < _TRUSTED_IDLE_SECONDS or not self._opened.can_read():
+            return True
+        self.close()
+        return False
+
+    def close(self) -> None:
+        self._opened.disconnect()
+
+
+class AsyncConnections:
+    """The free list of one event loop."""
+
+    def __init__(self, url: str, params: dict[str, Any]) -> None:
+        plain = {name: value for name, value in params.items() if name not in ("url", "parser_class", "retry")}
+        pool = redis.asyncio.connection.ConnectionPool.from_url(url, **plain, retry=AsyncRetry(NoBackoff(), 0))
+        self._make: Callable[[], Any] = lambda: pool.connection_class(**pool.connection_kwargs)
+        self.free: deque[Any] = deque(maxlen=_KEPT)
+        self._end: AsyncGenerator[None, None] | None = None
+
+    async def close_with(self, loop: asyncio.AbstractEventLoop, loops: dict[Any, AsyncConnections]) -> None:
+        """Close the connections when the loop ends: a loop that shuts down closes its async generators."""
+
+        async def end() -> AsyncGenerator[None, None]:
+            try:
+                yield
+            finally:
+                loops.pop(loop, None)
+                while self.free:
+                    await self.free.pop().disconnect()
+
+        self._end = end()
+        await anext(self._end)
+
+    async def acquire(self) -> Any:
+        while self.free:
+            connection = self.free.pop()
+            if connection.is_connected and not await connection.can_read():
+                return connection
+            await connection.disconnect(nowait=True)
+        connection = self._make()
+        await connection.connect()
+        return connection
