@@ -13,7 +13,7 @@ from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
-from ratelimit_app import callers, key_cache, limiter, plan_cache, responses, routes
+from ratelimit_app import callers, changes, key_cache, limiter, plan_cache, responses, routes
 from ratelimit_app.limits import Caller, Decision
 
 
@@ -21,6 +21,7 @@ class _Visit:
     """One request at a door: what is known of its caller so far."""
 
     def __init__(self, request: HttpRequest, rule: routes.Rule | None) -> None:
+        changes.watch()
         self.request = request
         self.rule = rule or routes.Rule()
         self.is_asked = rule is not None and rule.is_early
@@ -44,7 +45,7 @@ class _Visit:
             if self.credential is not None:
                 known = self._known if self.is_warm else key_cache.find(self.credential)
                 self.caller = callers.with_key(self.request, known) if known else None
-            elif self.is_anonymous_welcome and limiter.covers(self.stranger, scope=self.rule.scope):
+            elif self.is_anonymous_welcome and limiter.welcomes(self.stranger, scope=self.rule.scope):
                 self.caller = self.stranger
         except DatabaseError:
             self.turned_away = responses.unavailable()

@@ -10,7 +10,7 @@ from rest_framework import exceptions, status
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
-from ratelimit_app import callers, key_cache, responses
+from ratelimit_app import callers, changes, key_cache, responses
 from ratelimit_app.models import APIKey
 
 
@@ -36,6 +36,7 @@ class APIKeyAuthentication(BaseAuthentication):
         text = callers.credential(request._request)
         if text is None:
             return None
+        changes.watch()
         try:
             known = key_cache.find(text)
         except DatabaseError as failure:

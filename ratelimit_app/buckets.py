@@ -147,7 +147,8 @@ def _giving_back(charged: Sequence[Weighed]) -> connections.Arguments:
 
 @lru_cache(maxsize=16)
 def _prefix(prefix: str) -> bytes:
-    return quote(prefix, safe=":-_.~").encode("ascii")  # a brace would move the hash tag
+    # A brace would move the hash tag, and a colon would nest one project's names in another's.
+    return quote(prefix, safe="-_.~").encode("ascii")
 
 
 @lru_cache(maxsize=100_000)

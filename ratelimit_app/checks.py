@@ -163,5 +163,5 @@ def _database() -> Iterator[checks.CheckMessage]:
         yield checks.Warning(
             f"Usage statistics cannot be written to {vendor}.",
             hint="Route the models of ratelimit_app to PostgreSQL or SQLite. Limiting itself works on any database.",
-            id="ratelimit_app.W006",
+            id="ratelimit_app.W005",
         )

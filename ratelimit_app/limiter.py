@@ -96,12 +96,18 @@ def peek(caller: Caller, *, scope: str = "", cost: int = 1) -> Decision:
     return buckets.take(limits, caller, cost=cost, dry=True) if limits else _nothing_to_weigh(cost)
 
 
-def covers(caller: Caller, *, scope: str = "") -> bool:
-    """Whether any limit applies to this caller on this scope; True when limiting is off or nobody can tell."""
+def welcomes(caller: Caller, *, scope: str = "") -> bool:
+    """Whether a caller without a key may come in: to the plan for such callers, or by a limit for this very scope.
+
+    True as well when limiting is off or nobody can tell; `check` then finds the right answer.
+    """
     try:
-        return conf.current().mode == "off" or bool(_limits(caller, scope, None, False))
+        if conf.current().mode == "off":
+            return True
+        table = plan_cache.table()
+        return bool(table.plan_id(caller)) or any(scope and limit.scope == scope for limit in table.everyone)
     except DatabaseError:
-        return True  # `check` meets the same failure, and lets the request pass unchecked
+        return True
 
 
 def count(decision: Decision, caller: Caller, *, route: str = "", method: str = "", seconds: float = 0.0) -> None:
@@ -122,10 +128,10 @@ def reset(caller: Caller) -> None:
 
 
 def _limits(caller: Caller, scope: str, earlier: Decision | None, only_address: bool) -> tuple[Limit, ...]:
+    changes.watch()  # in every mode: a revoked key is refused in any of them
     settings = conf.current()
     if settings.mode == "off":
         return ()
-    changes.watch()
     table = plan_cache.table()
     limits = table.select(0 if only_address else table.plan_id(caller), scope=scope, mode=settings.mode)
     if only_address:

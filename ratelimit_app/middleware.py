@@ -31,6 +31,7 @@ class RateLimitMiddleware:
             self.process_view = self._aprocess_view  # type: ignore[method-assign, assignment]
 
     def __call__(self, request: HttpRequest) -> Any:
+        request.ratelimit = None  # type: ignore[attr-defined]  # there to be read on exempt requests too
         if self.is_async:
             return self._acall(request)
         response = self.get_response(request)
@@ -47,14 +48,14 @@ class RateLimitMiddleware:
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponse | None:
-        if routes.is_exempt(request, view):
+        if routes.is_exempt(request):
             return None
         return admission.admit(request, routes.rule_for(request, view))
 
     async def _aprocess_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponse | None:
-        if routes.is_exempt(request, view):
+        if routes.is_exempt(request):
             return None
         return await admission.aadmit(request, routes.rule_for(request, view))
 

@@ -84,7 +84,7 @@ def refusal(decision: Decision) -> HttpResponse:
 
 
 def unauthorized() -> HttpResponse:
-    """401: one same text, whether the key is missing, unknown, expired or revoked."""
+    """401: one same text, whether the key is unknown, expired or revoked."""
     response = _json(401, {"type": "about:blank", "title": "Unauthorized", "status": 401, "detail": UNAUTHORIZED})
     response["WWW-Authenticate"] = challenge()
     return response

@@ -39,9 +39,9 @@ def rule_for(request: HttpRequest, view: Callable[..., Any]) -> Rule | None:
     return _rule_of_view(view) or _rule_of_path(request.path_info, conf.current().paths)
 
 
-def is_exempt(request: HttpRequest, view: Callable[..., Any] | None = None) -> bool:
+def is_exempt(request: HttpRequest) -> bool:
     """Whether a request is free: an exempt path or view, or a CORS preflight."""
-    if view is not None and getattr(view, "ratelimit_exempt", False):
+    if request.resolver_match is not None and getattr(request.resolver_match.func, "ratelimit_exempt", False):
         return True
     if request.method == "OPTIONS" and request.META.keys() >= _PREFLIGHT_HEADERS:
         return True

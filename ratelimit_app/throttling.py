@@ -24,6 +24,19 @@ class CannotCheck(exceptions.APIException):
     wait = responses.UNAVAILABLE_RETRY_AFTER_SECONDS
 
 
+class KeyRequired(exceptions.APIException):
+    """A valid API key is required."""
+
+    status_code = status.HTTP_401_UNAUTHORIZED
+    default_detail = responses.UNAUTHORIZED
+    default_code = "not_authenticated"
+
+    @property
+    def auth_header(self) -> str:
+        """DRF sends it as `WWW-Authenticate`, also for a view without authentication of its own."""
+        return responses.challenge()
+
+
 class PlanThrottle(BaseThrottle):
     """Limits a view by its caller's plan. Reads `throttle_scope` and `throttle_cost` of the view.
 
@@ -42,8 +55,8 @@ class PlanThrottle(BaseThrottle):
         decision = callers.decision_on(http_request)
         if decision is None or decision.provisional:
             caller, scope = self._caller(request), getattr(view, "throttle_scope", None) or ""
-            if not caller.key_id and not limiter.covers(caller, scope=scope):
-                raise exceptions.NotAuthenticated(responses.UNAUTHORIZED)
+            if not caller.key_id and not limiter.welcomes(caller, scope=scope):
+                raise KeyRequired
             decision = limiter.check(
                 caller,
                 scope=scope,

@@ -17,6 +17,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 
 from ratelimit_app import conf
+from ratelimit_app.connections.failures import FAILURES
 
 #: What `CONNECTION_FACTORY` of the cache alias should be.
 FACTORY = "ratelimit_app.connections.ConnectionFactory"
@@ -36,7 +37,7 @@ class Server:
         location = options.get("LOCATION", "")
         self.url = location if isinstance(location, str) else location[0]
         extra = options.get("OPTIONS", {})
-        factory = import_string(extra.get("CONNECTIONFACTORY", FACTORY))(dict(extra))
+        factory = import_string(extra.get("CONNECTION_FACTORY", FACTORY))(dict(extra))
         self._params: dict[str, Any] = factory.make_connection_params(self.url)
         pool = factory.get_or_create_connection_pool(self._params)
         self._make: Callable[[], Any] = lambda: pool.connection_class(**pool.connection_kwargs)
@@ -90,8 +91,13 @@ class Connection:
 
     def is_usable(self) -> bool:
         """False when the server closed it meanwhile, or it holds a reply that nobody waits for."""
-        if time.monotonic() - self._used_at < _TRUSTED_IDLE_SECONDS or not self._opened.can_read():
+        if time.monotonic() - self._used_at < _TRUSTED_IDLE_SECONDS:
             return True
+        try:
+            if not self._opened.can_read():
+                return True
+        except FAILURES:
+            pass
         self.close()
         return False
 
@@ -126,8 +132,11 @@ class AsyncConnections:
     async def acquire(self) -> Any:
         while self.free:
             connection = self.free.pop()
-            if connection.is_connected and not await connection.can_read():
-                return connection
+            try:
+                if connection.is_connected and not await connection.can_read():
+                    return connection
+            except FAILURES:
+                pass  # the server closed it meanwhile
             await connection.disconnect(nowait=True)
         connection = self._make()
         await connection.connect()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Self, cast
 
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
+from django.db.models.lookups import LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 
 from ratelimit_app.limits import MAX_FILL_SECONDS, TICKS_PER_SECOND, Limit, Mode, OnFailure, Per
@@ -22,6 +25,7 @@ MAX_REQUESTS = 1_000_000_000
 MAX_BURST = 2_000_000_000
 #: Generations of a limit's numbers that are remembered beside the one in force.
 EARLIER_GENERATIONS = 3
+_INFINITE = (math.inf, -math.inf)
 
 
 class Plan(Announced):
@@ -136,8 +140,8 @@ class PlanLimit(Announced):
             ),
             models.CheckConstraint(
                 name="ratelimit_app_limit_countable",
-                condition=models.Q(
-                    requests__gte=models.F("burst") * models.F("period_seconds") / models.Value(MAX_FILL_SECONDS)
+                condition=LessThanOrEqual(
+                    models.F("burst") * models.F("period_seconds"), models.F("requests") * MAX_FILL_SECONDS
                 ),
                 violation_error_message=_(
                     "An empty bucket would take more than 14 years to fill, which cannot be counted exactly."
@@ -155,6 +159,13 @@ class PlanLimit(Announced):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean_fields(self, exclude: Collection[str] | None = None) -> None:
+        # Django's whole-number fields raise OverflowError when they meet infinity.
+        infinite = [name for name in ("requests", "period_seconds", "burst") if getattr(self, name) in _INFINITE]
+        if infinite:
+            raise ValidationError({name: _("Enter a whole number.") for name in infinite})
+        super().clean_fields(exclude=exclude)
 
     def as_limit(self) -> Limit:
         """The value that the limiter weighs."""

@@ -1,0 +1,1 @@
+"""What is `manage.py demo` made of? Child processes, servers, the first rows, and traffic."""

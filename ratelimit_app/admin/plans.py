@@ -1,0 +1,176 @@
+"""How are plans edited? With their limits inline, and with numbers that a typing error cannot turn into holes."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.widgets import AdminBigIntegerFieldWidget
+from django.core.exceptions import ValidationError
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from ratelimit_app.limits import MAX_FILL_SECONDS, TICKS_PER_SECOND, Limit
+from ratelimit_app.models import APIKey, Plan, PlanLimit
+from ratelimit_app.models.plans import MAX_BURST, MAX_REQUESTS
+from ratelimit_app.pages.text import grouped
+
+_DIGITS = re.compile(r"[+-]?[0-9]+")
+#: How far the rate enforced may lie below the one asked for before the form says so.
+_WORTH_A_NOTE = Fraction(1, 1000)
+#: More keys than this on a plan are counted on the page that refuses to delete it, not listed.
+_LISTED_KEYS = 20
+
+
+class WholeNumberField(forms.IntegerField):
+    """Digits and nothing else.
+
+    Django's own field drops ".000" from the end of "1.000", which is how a third of the world
+    writes a thousand: a limit of 1 would be stored without a word.
+    """
+
+    widget = AdminBigIntegerFieldWidget
+
+    def to_python(self, value: Any) -> int | None:
+        text = "" if value is None else str(value).strip()
+        if text and not _DIGITS.fullmatch(text):
+            raise ValidationError(_("Enter a whole number, in digits only."), code="invalid")
+        return super().to_python(text)
+
+
+class PlanForm(forms.ModelForm):  # type: ignore[type-arg]
+    class Meta:
+        model = Plan
+        fields = ["name", "slug", "description", "audience"]
+
+    def clean_audience(self) -> str:
+        audience: str = self.cleaned_data["audience"]
+        others = Plan.objects.filter(audience=Plan.Audience.ANONYMOUS).exclude(pk=self.instance.pk)
+        if audience == Plan.Audience.ANONYMOUS and others.exists():
+            raise ValidationError(_("Another plan already is the one for callers without a key."))
+        if self.instance.pk and audience != Plan.Audience.KEYS:
+            _refuse_to_orphan(APIKey.objects.filter(plan=self.instance).count())
+        return audience
+
+
+def _refuse_to_orphan(count: int) -> None:
+    if count:
+        raise ValidationError(
+            ngettext(
+                "%(count)s API key is on this plan. Move it to another one first.",
+                "%(count)s API keys are on this plan. Move them to another one first.",
+                count,
+            )
+            % {"count": grouped(count)}
+        )
+
+
+class PlanLimitForm(forms.ModelForm):  # type: ignore[type-arg]
+    requests = WholeNumberField(
+        label=gettext_lazy("Requests"),
+        min_value=1,
+        max_value=MAX_REQUESTS,
+        help_text=gettext_lazy("gained each period"),
+    )
+    period_seconds = WholeNumberField(
+        label=gettext_lazy("Period in seconds"), min_value=1, max_value=MAX_FILL_SECONDS, initial=60
+    )
+    burst = WholeNumberField(
+        label=gettext_lazy("Burst"),
+        min_value=1,
+        max_value=MAX_BURST,
+        help_text=gettext_lazy("may be sent at once, by a caller who was quiet"),
+    )
+
+    class Meta:
+        model = PlanLimit
+        fields = ["name", "requests", "period_seconds", "burst", "per", "scope", "mode", "on_failure"]
+
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean()
+        requests, period, burst = (self.cleaned_data.get(name) for name in ("requests", "period_seconds", "burst"))
+        if requests and period and burst and burst * period > MAX_FILL_SECONDS * requests:
+            self.add_error(
+                "burst",
+                _("An empty bucket would take more than 14 years to fill, which cannot be counted exactly. Lower it."),
+            )
+        return cleaned
+
+
+class PlanLimitInline(admin.StackedInline):  # type: ignore[type-arg]  # generic in the stubs only
+    model = PlanLimit
+    form = PlanLimitForm
+    fields = [
+        ("name", "scope"),
+        ("requests", "period_seconds", "burst"),
+        "rate_enforced",
+        ("per", "mode", "on_failure"),
+    ]
+    readonly_fields = ["rate_enforced"]
+
+    def get_extra(self, request: HttpRequest, obj: Model | None = None, **kwargs: Any) -> int:
+        return 0 if obj else 1
+
+    @admin.display(description=gettext_lazy("Rate enforced"))
+    def rate_enforced(self, limit: PlanLimit) -> str:
+        return (lowered_rate(limit) or _("as asked for")) if limit.pk else _("shown once it is saved")
+
+
+@admin.register(Plan)
+class PlanAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    form = PlanForm
+    inlines = [PlanLimitInline]
+    list_display = ["name", "slug", "audience", "limits_in_short"]
+    search_fields = ["name", "slug"]
+    prepopulated_fields = {"slug": ["name"]}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Plan]:
+        return super().get_queryset(request).prefetch_related("limits")
+
+    @admin.display(description=gettext_lazy("limits"))
+    def limits_in_short(self, plan: Plan) -> str:
+        return "; ".join(
+            _("%(requests)s per %(period)s s, burst %(burst)s")
+            % {
+                "requests": grouped(limit.requests),
+                "period": grouped(limit.period_seconds),
+                "burst": grouped(limit.burst),
+            }
+            + ("" if limit.mode == PlanLimit.Mode.ENFORCE else f" ({limit.mode})")
+            for limit in plan.limits.all()
+        )
+
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        super().save_formset(request, form, formset, change)
+        for limit in [*formset.new_objects, *(changed for changed, _fields in formset.changed_objects)]:
+            if note := lowered_rate(limit):
+                messages.warning(request, f"{limit.name}: {note}")
+
+    def get_deleted_objects(
+        self, objs: Any, request: HttpRequest
+    ) -> tuple[list[Any], dict[str, int], set[str], list[Any]]:
+        """As Django's, but a plan with many keys is refused with their number instead of all their names."""
+        plan_ids = [plan.pk for plan in objs]
+        count = APIKey.objects.filter(plan__in=plan_ids).count()
+        if count <= _LISTED_KEYS:
+            return super().get_deleted_objects(objs, request)
+        named = ngettext("%(count)s API key", "%(count)s API keys", count) % {"count": grouped(count)}
+        return [], {}, set(), [named]
+
+
+def lowered_rate(limit: PlanLimit) -> str:
+    """Says which rate is really enforced, where whole ticks between tokens lower it by 0.1 % or more; else ""."""
+    value = Limit(id=0, name="", requests=limit.requests, period_seconds=limit.period_seconds, burst=limit.burst)
+    asked = Fraction(limit.requests, limit.period_seconds)
+    enforced = Fraction(TICKS_PER_SECOND, value.interval_ticks)
+    if 1 - enforced / asked < _WORTH_A_NOTE:
+        return ""
+    return _("%(enforced)s requests a second, instead of %(asked)s: time between tokens is counted in 100 ns.") % {
+        "enforced": grouped(float(enforced), decimals=1),
+        "asked": grouped(float(asked), decimals=1),
+    }

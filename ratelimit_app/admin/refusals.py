@@ -1,0 +1,84 @@
+"""Why was this request refused? The recent refusals, found by the receipt that the caller was sent."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext_lazy as _
+
+from ratelimit_app.admin import pasted_keys
+from ratelimit_app.models import APIKey, Plan, Refusal
+from ratelimit_app.pages.text import shown_as
+
+
+@admin.register(Refusal)
+class RefusalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in the stubs only
+    """A bounded sample, written by the pipeline: only to be read."""
+
+    list_display = ["at", "receipt", "api_key", "plan", "limit_name", "method", "route", "address", "wait"]
+    fields = ["at", "receipt", "api_key", "plan", "limit_name", "method", "route", "address", "cost", "wait"]
+    readonly_fields = ["at", "receipt", "api_key", "plan", "limit_name", "method", "route", "address", "cost", "wait"]
+    search_fields = ["receipt"]  # shows the box; get_search_results() does the searching
+    search_help_text = _('The receipt in the answer\'s "instance", or the public id of a key.')
+    sortable_by = ["at"]
+    ordering = ["-at"]
+    show_full_result_count = False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Refusal]:
+        keys = APIKey.objects.filter(pk=OuterRef("key_id"))
+        plans = Plan.objects.filter(pk=OuterRef("plan_id"))
+        rows: QuerySet[Refusal] = super().get_queryset(request)
+        return rows.annotate(
+            key_public_id=Subquery(keys.values("public_id")[:1]), plan_name=Subquery(plans.values("name")[:1])
+        )
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        text = pasted_keys.without_secrets(search_term)
+        if not text:
+            return queryset, False
+        if receipt := _receipt(text):
+            return queryset.filter(receipt=receipt), False
+        public_id = pasted_keys.public_id_prefix(text) or text
+        keys = APIKey.objects.filter(public_id__startswith=public_id)
+        # By identity for its index; by key since a rotated key shares its identity with the old one.
+        found = queryset.filter(identity__in=keys.values("bucket_identity"), key_id__in=keys.values("pk"))
+        return found, False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return pasted_keys.to_safe_search(request) or super().changelist_view(request, extra_context)
+
+    @admin.display(description=_("API key"))
+    def api_key(self, refusal: Any) -> str | None:
+        return shown_as(refusal.key_public_id) if refusal.key_public_id else None
+
+    @admin.display(description=_("plan"))
+    def plan(self, refusal: Any) -> str | None:
+        return str(refusal.plan_name) if refusal.plan_name else None
+
+    @admin.display(description=_("Retry-After"))
+    def wait(self, refusal: Refusal) -> str:
+        return f"{refusal.retry_after_seconds} s" if refusal.retry_after_seconds else str(_("no wait helps"))
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Refusal | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Refusal | None = None) -> bool:
+        return False
+
+
+def _receipt(text: str) -> uuid.UUID | None:
+    """The receipt in a text such as `urn:uuid:…`, with or without hyphens."""
+    digits = text.strip().lower().removeprefix("urn:uuid:").strip("{}").replace("-", "")
+    try:
+        return uuid.UUID(hex=digits) if len(digits) == 32 else None
+    except ValueError:
+        return None

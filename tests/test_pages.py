@@ -1,0 +1,167 @@
+"""Is what the overview shows true, and only for those who may see it?"""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
+from django.test import Client
+
+from ratelimit_app import stats
+from ratelimit_app.models import DecisionMinute, DroppedMinute, RefusalMinute
+from tests.overview_page import URL, arrived, look, minute, sign_in_viewer, used
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def viewer(db: None) -> Client:
+    return sign_in_viewer()
+
+
+def test_nobody_in_particular_is_sent_to_the_login() -> None:
+    answer = Client().get(URL)
+
+    assert answer.status_code == 302
+    assert "/login/" in answer["Location"]
+
+
+def test_staff_without_the_permission_get_403_and_no_entry() -> None:
+    user = get_user_model().objects.create_user("staff", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_plan"))
+    client = Client()
+    client.force_login(user)
+
+    assert client.get(URL).status_code == 403
+    assert URL not in client.get("/admin/").content.decode()
+
+
+def test_the_permission_alone_opens_the_page_and_its_entry(viewer: Client) -> None:
+    assert viewer.get(URL).status_code == 200
+    assert URL in viewer.get("/admin/").content.decode()
+    assert viewer.post(URL).status_code == 405
+
+
+def test_there_is_nothing_to_add_change_or_delete(admin_client: Client) -> None:
+    for path in ("add/", "1/change/", "1/delete/", "1/history/"):
+        assert admin_client.get(URL + path).status_code == 404
+
+
+def test_the_figures_are_the_sums_of_the_window(viewer: Client, make_plan: Any, make_key: Any) -> None:
+    key, _ = make_key(make_plan("Free"), name="Nightly ETL")
+    used(key.bucket_identity, ago=2, allowed=900, refused=60)
+    used(key.bucket_identity, ago=30, allowed=100_000, refused=40)
+    used("", ago=2, allowed=1_000, unchecked=7, failed_closed=2)
+    DecisionMinute.objects.create(minute=minute(), at_most_microseconds=300, decisions=98)
+    DecisionMinute.objects.create(minute=minute(), at_most_microseconds=2_000, decisions=2)
+
+    page = look(viewer, "?range=15m")
+
+    figures = [d["value"] for d in page.all("data") if d.get("class") == "rl-value"]
+    assert [float(value or "") for value in figures] == [1_960, 3.0612, 2.0, 7, 1]
+    assert "Blocked 3.1 % 60 requests" in page.text
+    assert "p99 decision time ≤ 2.0 ms p50 ≤ 0.30 ms" in page.text
+    assert "Unchecked 7 let through undecided; 2 answered 503" in page.text
+    assert "Keys over 5 % blocked 1 of 1 active" in page.text
+
+
+def test_slower_than_the_histogram_reaches_is_said_to_be_over_its_end(viewer: Client) -> None:
+    DecisionMinute.objects.create(minute=minute(), at_most_microseconds=60_000_000, decisions=1)
+
+    assert "over 1,000 ms" in look(viewer).text
+
+
+def test_callers_are_listed_by_name_with_their_share_and_last_block(
+    viewer: Client, make_plan: Any, make_key: Any
+) -> None:
+    key, _ = make_key(make_plan("Free"), name="Nightly ETL")
+    used(key.bucket_identity, ago=3, allowed=50, refused=50)
+    used("", ago=1, allowed=10_000, refused=1)
+    used("*", ago=1, allowed=5)
+    used("deleted", ago=1, allowed=4)
+
+    text = look(viewer).text
+
+    rows = text[text.index("Last block (UTC)") :]
+    last_block = minute(3).astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+    assert f"Nightly ETL rl_live_{key.public_id}… · Free 50 50 over 5 % 50.0 % 0 {last_block}" in rows
+    assert "no key 10,000 1 <0.1 % 0" in rows
+    assert "other (overflow) 5 0 0.0 % 0 none" in rows
+    assert "a deleted key 4 0 0.0 % 0 none" in rows
+
+
+def test_keys_and_plans_are_links_only_for_those_who_may_open_them(
+    viewer: Client, admin_client: Client, make_plan: Any, make_key: Any
+) -> None:
+    key, _ = make_key(make_plan("Free", mode="shadow"))
+    used(key.bucket_identity, allowed=1)
+
+    assert f"/apikey/{key.pk}/" not in viewer.get(URL).content.decode()
+    html = admin_client.get(URL).content.decode()
+    assert f"/admin/ratelimit_app/apikey/{key.pk}/change/" in html
+    assert f"/admin/ratelimit_app/plan/{key.plan_id}/change/" in html
+
+
+def test_without_data_the_page_says_what_to_do(viewer: Client) -> None:
+    page = look(viewer)
+
+    assert "No data yet" in page.text
+    assert "Nothing has been counted yet" in page.text
+    assert "Run a Celery worker" in page.text
+
+
+def test_an_empty_range_with_older_data_points_further_back(viewer: Client) -> None:
+    arrived()
+    used("x", ago=180, allowed=1)
+
+    page = look(viewer)
+
+    assert "Nothing was counted in this range" in page.text
+    assert "?range=7d" in [a["href"] for a in page.all("a")]
+    assert "Nothing was counted" not in look(viewer, "?range=24h").text
+
+
+def test_the_range_stays_in_the_url_and_nonsense_means_an_hour(viewer: Client) -> None:
+    def chosen(query: str) -> list[str | None]:
+        return [a["href"] for a in look(viewer, query).all("a") if a.get("aria-current") == "true"]
+
+    for slug in stats.RANGES:
+        assert chosen(f"?range={slug}") == [f"?range={slug}"]
+    assert chosen("") == chosen("?range=<script>") == chosen("?range=") == ["?range=1h"]
+
+
+def test_fresh_data_is_dated_to_the_second_in_utc(viewer: Client, settings: Any) -> None:
+    settings.TIME_ZONE = "Asia/Kolkata"
+    at = arrived()
+
+    page = look(viewer)
+
+    assert f"Newest data {at.astimezone(UTC):%H:%M:%S} UTC" in page.text
+    assert "Nothing has arrived" not in page.text
+
+
+def test_late_data_is_called_late(viewer: Client) -> None:
+    at = arrived(seconds_ago=300)
+
+    assert f"late Nothing has arrived since {at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" in look(viewer).text
+
+
+def test_dropped_records_and_limits_in_shadow_are_shown(viewer: Client, make_plan: Any) -> None:
+    limit = make_plan("Pro 2027", mode="shadow").limits.get()
+    DroppedMinute.objects.create(minute=minute(), kind="usage", dropped=1_234)
+    RefusalMinute.objects.create(minute=minute(), identity="x", limit_id=limit.pk, route="r", would_refuse=5_602)
+
+    text = look(viewer).text
+
+    assert "dropped 1,234 records (usage) did not fit" in text
+    assert "pro-2027 Pro 2027 shadow 5,602" in text
+
+
+@pytest.mark.parametrize(("mode", "words"), [("shadow", "nobody is refused"), ("off", "nothing is limited")])
+def test_the_switch_for_everything_is_announced(viewer: Client, configure: Any, mode: str, words: str) -> None:
+    assert words not in look(viewer).text
+    configure(MODE=mode)
+    assert words in look(viewer).text
