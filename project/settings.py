@@ -9,6 +9,7 @@ DATA_DIR      where that file and what the demo leaves behind lie; by default .d
 ALLOWED_HOSTS, CSRF_TRUSTED_ORIGINS, CORS_ALLOWED_ORIGINS, TRUSTED_PROXIES   lists, separated by commas
 PROXY_COUNT   how many of your own proxies append to X-Forwarded-For
 REDIS_TIMEOUT_SECONDS   longest wait for a decision of Redis; by default 0.005
+REDIS_CONNECT_TIMEOUT_SECONDS   longest wait for a connection to it; by default 0.02
 SECURE_COOKIES          1 sends cookies over HTTPS only; by default 1 when DEBUG is off
 """
 
@@ -97,6 +98,7 @@ RATELIMIT_APP = {
     "PATHS": {"/plain/": "required", "/async/": "required"},
     "EXEMPT_PATHS": ["/healthz", "/admin/", "/static/"],
     "TIMEOUT_SECONDS": environment.seconds("REDIS_TIMEOUT_SECONDS", default=0.005),
+    "CONNECT_TIMEOUT_SECONDS": environment.seconds("REDIS_CONNECT_TIMEOUT_SECONDS", default=0.02),
     "TRUSTED_PROXIES": environment.words("TRUSTED_PROXIES"),
     "PROXY_COUNT": environment.number("PROXY_COUNT", default=0),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError
+from django.db import Error as DatabaseError  # InterfaceError is one too
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 

@@ -71,13 +71,13 @@ async def atake(limits: tuple[Limit, ...], caller: Caller, *, cost: int = 1) -> 
 def refund(decision: Decision) -> None:
     """Give back what a decision took, to the buckets it took it from. Raises connections.Unavailable."""
     if charged := [weighed for weighed in decision.weighed if weighed.charged_ticks]:
-        connections.call(_TAKE, [weighed.bucket for weighed in charged], _LIVE, _giving_back(charged))
+        connections.call(_TAKE, _buckets_of(charged), _LIVE, _giving_back(charged))
 
 
 async def arefund(decision: Decision) -> None:
     """`refund` for async code."""
     if charged := [weighed for weighed in decision.weighed if weighed.charged_ticks]:
-        await connections.acall(_TAKE, [weighed.bucket for weighed in charged], _LIVE, _giving_back(charged))
+        await connections.acall(_TAKE, _buckets_of(charged), _LIVE, _giving_back(charged))
 
 
 def reset(limits: tuple[Limit, ...], caller: Caller) -> None:
@@ -141,8 +141,19 @@ def _answer(
 def _giving_back(charged: Sequence[Weighed]) -> connections.Arguments:
     numbers: list[int] = []
     for weighed in charged:
-        numbers += (-weighed.charged_ticks, weighed.limit.capacity_ticks, 0, 0)
+        limit = weighed.limit
+        numbers += (-weighed.charged_ticks, limit.capacity_ticks, 0, len(limit.earlier))
+        numbers += [capacity_ticks for _generation, capacity_ticks in limit.earlier]
     return connections.packed(*numbers)
+
+
+def _buckets_of(charged: Sequence[Weighed]) -> list[bytes]:
+    """The buckets, each followed by those of its earlier generations: it must outlive them, charged or not."""
+    names = []
+    for weighed in charged:
+        stem = weighed.bucket.rpartition(b".")[0]
+        names += [weighed.bucket, *(b"%b.%d" % (stem, generation) for generation, _ in weighed.limit.earlier)]
+    return names
 
 
 @lru_cache(maxsize=16)

@@ -13,8 +13,9 @@ import threading
 import time
 from typing import Any
 
-from django.db import DatabaseError, router
+from django.db import Error as DatabaseError  # InterfaceError is one too
 from django.db import connections as databases
+from django.db import router
 
 from ratelimit_app import conf, connections, key_cache, plan_cache
 from ratelimit_app.models import KeyChange, Version, changed

@@ -11,8 +11,10 @@ from django.apps import AppConfig
 from django.core import checks
 from django.db import connections as databases
 from django.db import router
+from django.utils.module_loading import import_string
 
 from ratelimit_app import conf
+from ratelimit_app.connections import ConnectionFactory
 
 TAG = "ratelimit"
 _FACTORY = "ratelimit_app.connections.ConnectionFactory"
@@ -61,7 +63,7 @@ def _cache() -> Iterator[checks.CheckMessage]:
             hint='Set BACKEND to "django_redis.cache.RedisCache".',
             id="ratelimit_app.E003",
         )
-    elif options.get("CONNECTION_FACTORY") != _FACTORY:
+    elif not _is_ours(options.get("CONNECTION_FACTORY", "")):
         yield checks.Error(
             f"CACHES[{alias!r}] does not use the limiter's connection factory: its timeouts would be those of "
             "whatever cache with the same URL was opened first.",
@@ -86,11 +88,21 @@ def _cache() -> Iterator[checks.CheckMessage]:
         )
 
 
+def _is_ours(factory: str) -> bool:
+    try:
+        return issubclass(import_string(factory), ConnectionFactory)
+    except (ImportError, TypeError):
+        return False
+
+
 def _instance(location: Any) -> str:
     """The server of a cache URL, without credentials, database number and parameters; "" when not Redis."""
     url = location if isinstance(location, str) else next(iter(location or ()), "")
     match = re.match(r"(?:rediss?|unix|valkeys?)://(?:[^@/]*@)?([^/?]+|/[^?]*)", str(url))
-    return match[1].replace("localhost", "127.0.0.1") if match else ""
+    if not match:
+        return ""
+    place = match[1].replace("localhost", "127.0.0.1")
+    return place if place.startswith("/") or ":" in place else f"{place}:6379"
 
 
 def _proxies() -> Iterator[checks.CheckMessage]:

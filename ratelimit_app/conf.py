@@ -6,6 +6,7 @@ The only module that reads Django settings. Read live: Django announces a change
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, cast, get_args, get_type_hints
@@ -84,13 +85,14 @@ _current: Settings | None = None
 def current() -> Settings:
     """The settings in force now. Costs nothing while they stay the same."""
     global _current
-    if _current is None:
+    settings = _current  # read once: another thread may see the settings change
+    if settings is None:
         raw = getattr(django_settings, "RATELIMIT_APP", None) or {}
         given: dict[str, Any] = {name.lower(): value for name, value in raw.items() if name in NAMES}
         for name, value in given.items():
             given[name] = tuple(value) if isinstance(value, list) else value
-        _current = Settings(**given)
-    return _current
+        settings = _current = Settings(**given)
+    return settings
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:
@@ -156,7 +158,7 @@ def _wrong(name: str, value: Any) -> str:
             return "must not be empty."
     elif isinstance(value, bool) or not isinstance(value, int if kind is int else int | float):
         return f"must be {'a whole number' if kind is int else 'a number'}."
-    elif value < 0 or (value == 0 and name not in ("POLL_SECONDS", "PROXY_COUNT")):
+    elif not math.isfinite(value) or value < 0 or (value == 0 and name not in ("POLL_SECONDS", "PROXY_COUNT")):
         return "must be above zero."
     return ""
 

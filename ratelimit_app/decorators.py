@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import wraps
+from inspect import iscoroutine
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
@@ -51,11 +53,25 @@ def _limit(view: Callable[..., Any], rule: Rule) -> Callable[..., Any]:
         def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             if _is_decided(request):
                 return view(request, *args, **kwargs)
+            if _is_called_in_a_loop():  # the `dispatch` of a class of async methods
+                return _alimited(request, *args, **kwargs)
             refusal = admission.admit(request, rule)
             return admission.finish(request, refusal or view(request, *args, **kwargs))
 
+        async def _alimited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            response = await admission.aadmit(request, rule) or view(request, *args, **kwargs)
+            return admission.finish(request, await response if iscoroutine(response) else response)
+
     limited.ratelimit_rule = rule  # type: ignore[attr-defined]
     return limited
+
+
+def _is_called_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _is_decided(request: HttpRequest) -> bool:

@@ -11,14 +11,18 @@ import copy
 import hmac
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db import DatabaseError, router
+from django.db import Error as DatabaseError  # InterfaceError is one too
+from django.db import router
 
 from ratelimit_app import conf, keys
 from ratelimit_app.limits import Caller
 from ratelimit_app.models import APIKey
+
+#: How long a known key goes on when the database could not be read.
+_RETRY_SECONDS = 1.0
 
 logger = logging.getLogger("ratelimit_app")
 
@@ -93,6 +97,7 @@ def _look_up(text: str) -> KnownKey | None:
         known = _known.get(material.public_id)
         if known is None:
             raise
+        _known[material.public_id] = replace(known, fresh_until=time.monotonic() + _RETRY_SECONDS)
         logger.error("Keys cannot be read, the known ones go on: %s", failure)
     return known if known is not None and _opens(known, material) else None
 
@@ -105,13 +110,15 @@ def _read(public_id: str) -> KnownKey | None:
     fresh_until = time.monotonic() + settings.cache_ttl_seconds
     if row is None or (row.owner_id is not None and not row.owner.is_active):
         _known.pop(public_id, None)
-        if read_at == _forgotten:
-            _store(_unknown, public_id, fresh_until, settings.key_cache_size)
+        _store(_unknown, public_id, fresh_until, settings.key_cache_size)
+        if read_at != _forgotten:
+            _unknown.pop(public_id, None)
         return None
     expires_at = row.expires_at.timestamp() if row.expires_at else float("inf")
     known = KnownKey(row, row.as_caller(), bytes(row.digest), expires_at, fresh_until)
-    if read_at == _forgotten:
-        _store(_known, public_id, known, settings.key_cache_size)
+    _store(_known, public_id, known, settings.key_cache_size)
+    if read_at != _forgotten:  # it may have changed while it was read
+        _known.pop(public_id, None)
     return known
 
 

@@ -16,7 +16,8 @@ import time
 import uuid
 from dataclasses import replace
 
-from django.db import DatabaseError
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import Error as DatabaseError  # InterfaceError is one too
 
 from ratelimit_app import buckets, changes, conf, connections, plan_cache, usage
 from ratelimit_app.limits import Caller, Decision, Limit
@@ -106,7 +107,7 @@ def welcomes(caller: Caller, *, scope: str = "") -> bool:
             return True
         table = plan_cache.table()
         return bool(table.plan_id(caller)) or any(scope and limit.scope == scope for limit in table.everyone)
-    except DatabaseError:
+    except (DatabaseError, SynchronousOnlyOperation):
         return True
 
 
@@ -182,6 +183,7 @@ def _joined(earlier: Decision, later: Decision) -> Decision:
     return replace(
         later,
         source=earlier.source if undecided else later.source,
+        decided_at=earlier.decided_at if later.source == "off" else later.decided_at,
         weighed=weighed + later.weighed,
         unweighed=earlier.unweighed + later.unweighed,
         failure=later.failure or earlier.failure,
@@ -191,14 +193,14 @@ def _joined(earlier: Decision, later: Decision) -> Decision:
 def _give_back(earlier: Decision) -> None:
     try:
         buckets.refund(earlier)
-    except connections.Unavailable as failure:
+    except Exception as failure:
         logger.warning("A refused request keeps the charge of an earlier limit: %s", failure)
 
 
 async def _agive_back(earlier: Decision) -> None:
     try:
         await buckets.arefund(earlier)
-    except connections.Unavailable as failure:
+    except Exception as failure:
         logger.warning("A refused request keeps the charge of an earlier limit: %s", failure)
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import DatabaseError, router
+from django.db import Error as DatabaseError  # InterfaceError is one too
+from django.db import router
 
 from ratelimit_app import conf
 from ratelimit_app.limits import Caller, Limit

@@ -1,7 +1,7 @@
 """How does a batch of usage reach the queue? By task name, over a connection and with timeouts of its own.
 
-A project's own broker settings may wait for seconds, or for ever; these never wait longer than
-about two timeouts. Even so `publish` belongs off the request path: only the flush thread calls it.
+A project's own broker settings may wait for seconds, or for ever; these give up after about three
+timeouts. Even so `publish` belongs off the request path: only the flush thread calls it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NotPublished(Exception):
 
 
 def publish(batch: Mapping[str, Any]) -> None:
-    """Put one batch on the queue. Raises `NotPublished` after at most about one second."""
+    """Put one batch on the queue. Raises `NotPublished`, after about 1.5 s at most."""
     try:
         app = app_or_default()
         _refuse_to_guess(app)

@@ -37,6 +37,8 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 import django  # noqa: E402  (the environment first)
 
 django.setup()
+# A worker of pytest-xdist that inherits it reads the settings before this file names its servers.
+del os.environ["DJANGO_SETTINGS_MODULE"]
 
 import redis  # noqa: E402
 from django.conf import settings as django_settings  # noqa: E402

@@ -1,6 +1,6 @@
 """How does a test knock at every door? `@every_door` runs one body at each of them, over HTTP.
 
-Beside the doors: a clock that a test stops and steps, and a Redis other than the usual one.
+Beside the doors: a clock that a test stops and steps, and the handlers that servers call.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,7 +21,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
-from django.test import AsyncClient, Client, override_settings
+from django.test import AsyncClient, Client
 
 from ratelimit_app import buckets, connections
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND
@@ -108,7 +108,7 @@ def problem(answer: Any) -> dict[str, Any]:
     return json.loads(answer.content)
 
 
-# --- Time and Redis ----------------------------------------------------------------------------
+# --- Time ----------------------------------------------------------------------------
 
 
 class Clock:
@@ -143,15 +143,6 @@ def stopped_clock() -> Iterator[Clock]:
         buckets._LIVE = live
 
 
-@contextlib.contextmanager
-def on_redis(url: str, **options: Any) -> Iterator[None]:
-    """Keep the buckets in another Redis for the length of a block."""
-    usual = settings.CACHES["ratelimit"]
-    other = {**usual, "LOCATION": url, "OPTIONS": {**usual["OPTIONS"], **options}}
-    with override_settings(CACHES={**settings.CACHES, "ratelimit": other}):
-        yield
-
-
 # --- Below Django's test client: what a real server hands over --------------------------------
 
 
@@ -183,7 +174,12 @@ def through_wsgi(path: str, headers: RawHeaders, *, peer: str | None = None) -> 
         place, text = "HTTP_" + name.upper().replace("-", "_"), value.decode("latin-1")
         environ[place] = f"{environ[place]},{text}" if place in environ else text  # as servers join them
     started: list[Any] = []
-    response: Any = WSGIHandler()(environ, lambda status, found: started.append((status, found)))
+
+    def start(status: str, found: Any, *_: Any) -> Callable[[bytes], object]:
+        started.append((status, found))
+        return started.append
+
+    response: Any = WSGIHandler()(environ, start)
     content = b"".join(response)
     response.close()
     [(status, found)] = started

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -136,7 +136,12 @@ def _main() -> None:
     django.setup()
     from ratelimit_app import changes, usage
 
-    orders = {"configure": _configure, "request": _request, "burst": _burst, "flood": _flood}
+    orders: dict[str, Callable[..., Any]] = {
+        "configure": _configure,
+        "request": _request,
+        "burst": _burst,
+        "flood": _flood,
+    }
     for line in sys.stdin:
         order = json.loads(line)
         answer = orders[order.pop("do")](**order)

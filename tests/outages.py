@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from django.conf import settings
 from django.test import override_settings
@@ -20,7 +20,7 @@ REFUSING = "redis://127.0.0.1:1/0"
 @contextlib.contextmanager
 def redis_at(url: str, *, options: dict[str, Any] | None = None, **entries: Any) -> Iterator[None]:
     """The limiter asks another server for the length of a block; `entries` go into `RATELIMIT_APP`."""
-    cache = settings.CACHES["ratelimit"]
+    cache = cast("dict[str, Any]", settings.CACHES["ratelimit"])
     changed = {**cache, "LOCATION": url, "OPTIONS": {**cache["OPTIONS"], **(options or {})}}
     with override_settings(
         CACHES={**settings.CACHES, "ratelimit": changed}, RATELIMIT_APP={**settings.RATELIMIT_APP, **entries}

@@ -45,7 +45,9 @@ def test_a_request_that_did_not_pass_all_proxies_is_counted_by_its_peer(configur
     assert address(PROXY, CLIENT) == PROXY
 
 
-@pytest.mark.parametrize("header", ["x", "", " ", ",", "unknown", "_hidden", "1.2.3", "203.0.113.9;", "\0", "999.1.1.1"])
+@pytest.mark.parametrize(
+    "header", ["x", "", " ", ",", "unknown", "_hidden", "1.2.3", "203.0.113.9;", "\0", "999.1.1.1"]
+)
 def test_a_malformed_entry_falls_back_to_the_peer(header, configure):
     configure(TRUSTED_PROXIES=["10.0.0.0/8"], PROXY_COUNT=1)
     assert address(PROXY, header) == PROXY

@@ -27,7 +27,7 @@ def limit(requests: int = 1, period_seconds: int = 3600, burst: int = 3, **field
     return Limit(requests=requests, period_seconds=period_seconds, burst=burst, **fields)
 
 
-def edited(old: Limit, **numbers: int) -> Limit:
+def edited(old: Limit, **numbers: Any) -> Limit:
     """The limit as the plan table gives it after an edit of its numbers."""
     earlier = ((old.generation, old.capacity_ticks), *old.earlier)[:3]
     return replace(old, **numbers, generation=old.generation + 1, earlier=earlier)
@@ -75,8 +75,8 @@ def test_a_million_a_second_with_a_burst_of_two_billion_is_counted_to_the_token(
 
 def test_lua_and_python_count_from_the_same_moment_in_the_same_ticks():
     script = buckets._TAKE.text.decode()
-    assert int(re.search(r"EPOCH_SECONDS = (\d+)", script)[1]) == EPOCH_SECONDS
-    assert int(re.search(r"TICKS_PER_SECOND = (\d+)", script)[1]) == TICKS_PER_SECOND
+    assert re.findall(r"EPOCH_SECONDS = (\d+)", script) == [str(EPOCH_SECONDS)]
+    assert re.findall(r"TICKS_PER_SECOND = (\d+)", script) == [str(TICKS_PER_SECOND)]
     before = time.time()
     decision = buckets.take((limit(),), CALLER)
     assert before - 1 < decision.decided_at < time.time() + 1
@@ -199,7 +199,7 @@ def test_a_drained_caller_stays_drained_whatever_the_new_numbers():
     before = limit(1000, 60, 1000)
     take(before, cost=1000)
     for numbers in ({"requests": 10}, {"burst": 2_000}, {"burst": 1, "period_seconds": 1}):
-        assert not take(edited(before, **numbers), caller=CALLER, dry=True).allowed
+        assert not take(edited(before, **numbers), dry=True).allowed
 
 
 def test_several_quick_edits_without_a_request_between_them_keep_the_share():
@@ -258,7 +258,7 @@ def test_a_refund_of_a_refusal_is_nothing():
     assert remaining(buckets.take((limit(),), CALLER, dry=True)) == [0]
 
 
-def test_a_reset_fills_the_buckets_of_one_caller_with_those_of_earlier_generations(redis_client, prefix):
+def test_a_reset_fills_the_buckets_of_one_caller_with_those_of_earlier_generations():
     other = replace(CALLER, bucket_identity="two")
     old = limit()
     now = edited(old, burst=6)
@@ -268,33 +268,6 @@ def test_a_reset_fills_the_buckets_of_one_caller_with_those_of_earlier_generatio
     buckets.reset((now,), CALLER)
     assert remaining(buckets.take((now,), CALLER, dry=True)) == [6]
     assert remaining(buckets.take((now,), other, dry=True)) == [0]
-
-
-def test_deleting_everything_leaves_the_keys_of_others_alone(redis_client, prefix, configure):
-    others = [f"{prefix}x:1", f"x{prefix}:1"]
-    for name in others:
-        redis_client.set(name, "1", ex=60)
-    take(limit())
-    assert buckets.delete_all() == 1
-    assert all(redis_client.exists(name) for name in others)
-
-
-def test_deleting_everything_of_one_project_leaves_a_project_whose_prefix_begins_alike(configure, prefix):
-    take(limit(), cost=3)
-    configure(PREFIX=f"{prefix}:eu")
-    take(limit(), cost=3)
-    configure(PREFIX=prefix)
-    buckets.delete_all()
-    configure(PREFIX=f"{prefix}:eu")
-    assert remaining(take(limit(), dry=True)) == [0]
-
-
-@pytest.mark.parametrize("odd", ["a*b", "a?b", "a[b]", "a{b}c", "a b", "Ä", "a\\b"])
-def test_any_prefix_can_be_counted_under_and_cleared(odd, configure, prefix):
-    configure(PREFIX=f"{prefix}{odd}")
-    assert remaining(take(limit())) == [2]
-    assert buckets.delete_all() == 1
-    assert remaining(take(limit())) == [2]
 
 
 def test_without_redis_taking_raises_unavailable():

@@ -65,7 +65,7 @@ class ExactLimit:
         known = [generation for generation in self.generations if generation <= self.limit.generation]
         return self.limit.generation - max(known) if known else 0
 
-    def edit(self, **numbers: int) -> None:
+    def edit(self, **numbers: Any) -> None:
         old = self.limit
         earlier = ((old.generation, old.capacity_ticks), *old.earlier)[:3]
         self.limit = replace(old, **numbers, generation=old.generation + 1, earlier=earlier)
@@ -94,7 +94,7 @@ class ExactLimit:
 
 
 @st.composite
-def numbers(draw: st.DrawFn) -> dict[str, int]:
+def numbers(draw: st.DrawFn) -> dict[str, Any]:
     requests = draw(st.sampled_from([1, 2, 3, 7, 60, 1_000, 1_000_000]) | st.integers(1, 2_000))
     period = draw(st.sampled_from([1, 3, 60, 86_400]) | st.integers(1, 100_000))
     interval = -(-period * TICKS_PER_SECOND // requests)
@@ -120,14 +120,14 @@ def refund_at(decision: Decision, now: int) -> None:
     """`buckets.refund`, on the clock of this test."""
     charged = [weighed for weighed in decision.weighed if weighed.charged_ticks]
     if charged:
-        names = [weighed.bucket for weighed in charged]
+        names = buckets._buckets_of(charged)
         connections.call(buckets._TAKE, names, connections.packed(now, 0, FLOOR_MS), buckets._giving_back(charged))
 
 
 class History:
     """One caller's life: what Redis decides, held against the model at every step."""
 
-    def __init__(self, plan: list[tuple[dict[str, int], Any]]) -> None:
+    def __init__(self, plan: list[tuple[dict[str, Any], Any]]) -> None:
         self.caller = Caller(bucket_identity=uuid.uuid4().hex)
         self.limits = [
             ExactLimit(Limit(id=number, name=f"limit-{number}", mode=mode, **values))

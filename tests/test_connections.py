@@ -13,6 +13,7 @@ import redis
 from django.core.cache import caches
 from django_redis import get_redis_connection
 
+from project.demo import processes
 from ratelimit_app import buckets, connections
 from ratelimit_app.limits import Caller, Decision, Limit
 from tests.outages import REFUSING, ScriptedServer, redis_at
@@ -148,7 +149,9 @@ def test_a_server_without_a_free_place_is_called_maxclients(ask, redis_server):
 
 
 def test_a_cluster_node_without_slots_is_called_clusterdown(ask, redis_server):
-    with redis_at(redis_server("--cluster-enabled", "yes").url):
+    # By default the port plus 10,000, where systems take client ports from.
+    bus_port = str(processes.free_port())
+    with redis_at(redis_server("--cluster-enabled", "yes", "--cluster-port", bus_port).url):
         assert reason(ask) == "clusterdown"
 
 
@@ -204,11 +207,11 @@ def test_a_connection_with_a_foreign_reply_is_never_used_again():
 
 
 def test_a_reply_that_drips_cannot_hold_a_request_for_long(ask):
-    with ScriptedServer(b"*9\r\n" + b":1\r\n" * 9, byte_seconds=0.05) as server:
-        with redis_at(server.url, TIMEOUT_SECONDS=0.2):
-            started = time.perf_counter()
-            assert reason(ask) == "timeout"
-            assert time.perf_counter() - started < 1.0  # the whole reply takes two seconds
+    slow = ScriptedServer(b"*9\r\n" + b":1\r\n" * 9, byte_seconds=0.05)  # two seconds for the whole reply
+    with slow as server, redis_at(server.url, TIMEOUT_SECONDS=0.2):
+        started = time.perf_counter()
+        assert reason(ask) == "timeout"
+        assert time.perf_counter() - started < 1.0
 
 
 # --- Settings ----------------------------------------------------------------------------------------

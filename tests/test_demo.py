@@ -167,14 +167,25 @@ def test_the_dashboard_shows_refusals_that_went_through_the_worker(demos, tmp_pa
     assert processes.port_is_free(demo.port)
 
 
-def test_it_ends_by_itself_without_traffic_and_without_a_terminal(demos, tmp_path, wait_until):
-    demo = start(demos, tmp_path, "--seconds", "1", "--no-traffic", "--reset")
-    demo.line("Try it")
+def test_it_ends_by_itself_without_a_terminal_and_leaves_your_own_redis_running(
+    demos, tmp_path, monkeypatch, wait_until
+):
+    mine = RedisServer(tmp_path / "mine")
+    demos.callback(mine.stop)
+    monkeypatch.setenv("REDIS_URL", mine.url)
+    demo = start(demos, tmp_path, "--seconds", "2", "--no-traffic", "--reset")
+    said = re.search(r'"Authorization: (.*)" (\S+)', demo.line("Try it"))
+    assert said
     everything = family(demo.process.pid)
+
+    assert requests.get(said[2], headers={"Authorization": said[1]}, timeout=10).status_code == 200
+    with mine.client() as client:
+        assert client.keys("rl*"), "the bucket is in the Redis that was named"
 
     assert demo.wait() == 0, demo.text()
     wait_until(lambda: not alive(everything), seconds=5)
     assert not (demo.data_dir / "traffic.log").exists()
+    assert not processes.port_is_free(mine.port)
 
 
 def test_nothing_outlives_a_demo_that_is_killed(demos, tmp_path, wait_until):
@@ -221,21 +232,3 @@ def test_an_occupied_port_gets_one_clear_line(tmp_path):
     assert ended.returncode != 0
     assert len(ended.stderr.strip().splitlines()) == 1
     assert port in ended.stderr
-
-
-def test_a_redis_of_your_own_is_used_and_left_running(demos, tmp_path, monkeypatch, wait_until):
-    mine = RedisServer(tmp_path / "mine")
-    demos.callback(mine.stop)
-    monkeypatch.setenv("REDIS_URL", mine.url)
-    monkeypatch.delenv("TEST_EMBEDDED_REDIS_URL", raising=False)
-    demo = start(demos, tmp_path, "--no-traffic")
-    said = re.search(r'"Authorization: (.*)" (\S+)', demo.line("Try it"))
-    assert said
-
-    assert requests.get(said[2], headers={"Authorization": said[1]}, timeout=10).status_code == 200
-
-    assert str(mine.port) in demo.line("Redis")
-    with mine.client() as client:
-        assert client.keys("rl*"), "the bucket is in the Redis that was named"
-    demo.close()
-    assert not processes.port_is_free(mine.port)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -129,8 +127,10 @@ def record_from_threads(threads: int, *, each: int) -> Counter[str]:
 @pytest.mark.django_db(transaction=True)
 def test_what_threads_record_arrives_through_a_worker_to_the_last_one(pipeline, wait_until):
     worker = pipeline()
-    recorded = record_from_threads(4, each=1_200)
-    assert usage.flush(20)
+    recorded: Counter[str] = Counter()
+    for _ in range(3):
+        recorded += record_from_threads(4, each=600)
+        assert usage.flush(20)
     wait_until(lambda: stored() == recorded, seconds=40)
     assert RefusalMinute.objects.aggregate(Sum("refused"))["refused__sum"] == recorded["refused"]
     assert set(RefusalMinute.objects.values_list("limit_id", "route")) == {(LIMIT.id, "items")}
@@ -209,105 +209,3 @@ def test_c28_a_broker_that_stalls_and_one_that_restarts_lose_nothing(pipeline, w
     record_from_threads(1, each=60)
     assert usage.flush(20)
     wait_until(lambda: stored() == Counter(allowed=240, refused=360, unchecked=120), seconds=60)
-
-
-# --- Processes that end ------------------------------------------------------------------------
-
-START = """
-import os, signal, sys, time
-import django
-django.setup()
-from project.celery import app
-from project.demo import processes
-from ratelimit_app import usage
-from tests.decisions import ALLOWED, CALLER, refused
-
-def record(times):
-    for _ in range(times):
-        usage.record(ALLOWED, CALLER, seconds=0.0)
-
-def end(signal_number, frame):
-    sys.exit(0)
-
-signal.signal(signal.SIGTERM, end)
-from django.test import override_settings
-override = dict(QUEUE=os.environ["TEST_QUEUE"], COUNTS_FLUSH_SECONDS=600.0, FLUSH_SECONDS=600.0)
-override_settings(RATELIMIT_APP=override).enable()
-"""
-
-
-@pytest.fixture
-def run_script(broker, process_environment, tmp_path) -> Callable[..., subprocess.Popen[str]]:
-    """Start a process that records; it never flushes by the clock."""
-    broker_url, queue = app.conf.broker_url, process_environment["TEST_PREFIX"] + "-usage"
-
-    def run(body: str, *, url: str = broker_url) -> subprocess.Popen[str]:
-        environment = {**process_environment, "BROKER_URL": url, "TEST_QUEUE": queue}
-        return subprocess.Popen(
-            [sys.executable, "-c", START + body],
-            env=environment,
-            cwd=Path(__file__).parent.parent,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    return run
-
-
-def test_a_process_that_ends_in_order_ships_everything(broker, run_script):
-    client, queue = broker()
-    process = run_script("record(500)")
-    _output, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (0, "")
-    assert decisions.totals(decisions.queued(client, queue=queue)) == {"allowed": 500}
-
-
-def test_a_process_that_gets_sigterm_ships_everything(broker, run_script):
-    client, queue = broker()
-    process = run_script("record(500); print('recorded', flush=True); time.sleep(60)")
-    assert process.stdout.readline() == "recorded\n"
-    process.terminate()
-    _output, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (0, "")
-    assert decisions.totals(decisions.queued(client, queue=queue)) == {"allowed": 500}
-
-
-def test_a_forked_child_ships_its_own_records_and_not_its_parents(broker, run_script):
-    client, queue = broker()
-    process = run_script(
-        """
-import warnings
-warnings.simplefilter("ignore", DeprecationWarning)  # that threads exist is the point of this test
-record(100)
-children = []
-for number in range(3):
-    pid = os.fork()
-    if not pid:
-        record(10)
-        sys.exit(0)
-    children.append(pid)
-for pid in children:
-    assert os.waitpid(pid, 0)[1] == 0
-record(1)
-"""
-    )
-    _output, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (0, "")
-    assert decisions.totals(decisions.queued(client, queue=queue)) == {"allowed": 131}
-
-
-@pytest.mark.parametrize("broken", ["closed", "stalled"])
-def test_a_process_ends_within_three_seconds_when_the_broker_is_gone_and_says_what_it_lost(
-    broken, redis_server, run_script
-):
-    server = redis_server()
-    server.pause() if broken == "stalled" else server.stop()
-    process = run_script("record(500); print('recorded', flush=True)", url=server.url)
-    assert process.stdout.readline() == "recorded\n"
-    started = time.monotonic()
-    _output, errors = process.communicate(timeout=30)
-    # 2.5 s of waiting, and the interpreter's own end.
-    assert time.monotonic() - started < 3 + 1.5
-    assert process.returncode == 0
-    assert "The process ends with usage that the queue did not take" in errors

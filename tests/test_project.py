@@ -35,6 +35,7 @@ def project(tmp_path_factory):
         "DATABASE_URL": "",
         "DJANGO_SETTINGS_MODULE": "project.settings",
         "REDIS_TIMEOUT_SECONDS": "1",
+        "REDIS_CONNECT_TIMEOUT_SECONDS": "1",
     }
     seeded = subprocess.run(
         [sys.executable, "-m", "project.demo.seed"],

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 from django.db.models import Sum
-from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +19,6 @@ from ratelimit_app.models import (
     Batch,
     DecisionMinute,
     DroppedMinute,
-    KeyChange,
     KeyUse,
     Refusal,
     RefusalMinute,
@@ -284,40 +282,3 @@ def test_a_table_that_is_no_list_of_rows_is_set_aside(rows):
     assert recording.record(batch(usage=rows, dropped=[[MINUTE, "usage", 1]])) is True
     assert SetAside.objects.exists()
     assert DroppedMinute.objects.count() == 1
-
-
-# --- Clearing away -----------------------------------------------------------------------------
-
-
-@pytest.mark.django_db
-def test_old_rows_are_deleted_and_young_ones_kept(configure, monkeypatch):
-    configure(RETENTION_DAYS=30)
-    monkeypatch.setattr(recording, "_ROWS_IN_A_DELETE", 2)  # so that several bites are taken
-    now = int(timezone.now().timestamp()) // 60 * 60
-    for days in (1, 29, 31, 40, 50):
-        minute = now - days * 86_400
-        recording.record(
-            batch(
-                usage=[[minute, "a", 1, 1]],
-                refusals=[[minute, "a", 1, "items", 1]],
-                decisions=[[minute, 100, 1]],
-                dropped=[[minute, "usage", 1]],
-                samples=[sample(at=minute)],
-                weather=["rain"],
-            )
-        )
-        SetAside.objects.filter(received_at__gt=timezone.now() - timedelta(hours=1)).update(
-            received_at=timezone.now() - timedelta(days=days)
-        )
-    Batch.objects.update(received_at=timezone.now() - timedelta(days=8))
-    KeyChange.objects.create(version=1, at=timezone.now() - timedelta(days=8))
-    recording.record(batch(key_uses=[[7, now - 50 * 86_400]]))
-    KeyChange.objects.create(version=2)
-
-    recording.prune()
-
-    for model in (UsageMinute, RefusalMinute, DecisionMinute, DroppedMinute, Refusal, SetAside):
-        assert model.objects.count() == 2, model
-    assert Batch.objects.count() == 1
-    assert KeyChange.objects.get().version == 2
-    assert KeyUse.objects.count() == 1  # when a key was last used is worth knowing for ever

@@ -1,218 +1,26 @@
-"""Does counting stay exact and bounded? The tally alone, and the buffer under threads."""
+"""Does recording stay exact, bounded and cheap? The buffer under threads, and in processes that end."""
 
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 import time
-import uuid
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from project.celery import app
 from ratelimit_app import usage
-from ratelimit_app.limits import Caller, Decision
-from ratelimit_app.usage.tally import Tally
 from tests import brokers, decisions
-from tests.decisions import ALLOWED, CALLER, LIMIT, OFF, SHADOW_LIMIT, SLOW_LIMIT, UNCHECKED, WOULD_REFUSE
+from tests.decisions import ALLOWED, CALLER, OFF, UNCHECKED
 
 broker = pytest.fixture(brokers.chosen)
 
 NOON = 1_800_000_000 // 60 * 60
-
-
-def count(tally: Tally, decision: Decision, caller: Caller = CALLER, *, at: float = NOON, **more: Any) -> None:
-    tally.count(decision, caller, more.get("route", "items"), more.get("method", "GET"), more.get("seconds", 0.0), at)
-
-
-def rows(tally: Tally, table: str, *, everything: bool = True) -> list[list[Any]]:
-    return [row for batch in tally.freeze(everything=everything) for row in batch.get(table, [])]
-
-
-# --- What is counted ---------------------------------------------------------------------------
-
-
-def test_each_outcome_has_a_count_of_its_own():
-    tally = Tally(100)
-    for decision, times in ((ALLOWED, 1), (decisions.refused(), 2), (WOULD_REFUSE, 3), (UNCHECKED, 4)):
-        for _ in range(times):
-            count(tally, decision)
-    for _ in range(5):
-        count(tally, decisions.failed_closed())
-    # allowed (would-refuse ones among them), refused, would refuse, unchecked, failed closed
-    assert rows(tally, "usage") == [[NOON, "aaaa", 3, 4, 2, 3, 4, 5]]
-
-
-def test_minutes_callers_and_plans_are_counted_apart():
-    tally = Tally(100)
-    count(tally, ALLOWED, at=NOON + 59.9)
-    count(tally, ALLOWED, at=NOON + 60)
-    count(tally, ALLOWED, Caller(plan_id=3, address="192.0.2.1"))
-    count(tally, ALLOWED, Caller(plan_id=4, bucket_identity="aaaa"))
-    assert sorted(row[:4] for row in rows(tally, "usage")) == [
-        [NOON, "", 3, 1],
-        [NOON, "aaaa", 3, 1],
-        [NOON, "aaaa", 4, 1],
-        [NOON + 60, "aaaa", 3, 1],
-    ]
-
-
-def test_a_refusal_is_counted_once_for_the_limit_with_the_longest_wait():
-    tally = Tally(100)
-    count(tally, decisions.refused(limits=(LIMIT, SLOW_LIMIT)))
-    assert rows(tally, "refusals") == [[NOON, "aaaa", SLOW_LIMIT.id, "items", 1, 0]]
-
-
-def test_a_shadow_limit_that_would_have_refused_is_counted_by_limit():
-    tally = Tally(100)
-    count(tally, WOULD_REFUSE)
-    assert rows(tally, "refusals") == [[NOON, "aaaa", SHADOW_LIMIT.id, "items", 0, 1]]
-
-
-def test_what_failed_closed_is_kept_in_full_but_no_limit_is_blamed():
-    tally = Tally(100)
-    count(tally, decisions.failed_closed())
-    [batch] = tally.freeze(everything=True)
-    assert "refusals" not in batch
-    assert batch["samples"][0][5:7] == [decisions.CLOSED_LIMIT.id, "login"]
-
-
-def test_a_refusal_is_kept_in_full_under_its_receipt():
-    tally = Tally(100)
-    receipt = str(uuid.uuid4())
-    count(tally, decisions.refused(receipt=receipt), at=NOON + 1.5, method="POST")
-    assert rows(tally, "samples") == [
-        [receipt, NOON + 1.5, "aaaa", 7, 3, LIMIT.id, "pro", "items", "POST", "192.0.2.1", 1, 5]
-    ]
-
-
-def test_times_are_counted_under_the_bound_they_do_not_exceed():
-    tally = Tally(100)
-    for seconds in (0.0, 0.000_010, 0.000_011, 0.001, 59.0, 1e9):
-        count(tally, ALLOWED, seconds=seconds)
-    assert sorted(row[1:] for row in rows(tally, "decisions")) == [[10, 2], [20, 1], [1000, 1], [60_000_000, 2]]
-
-
-def test_the_use_of_a_key_is_noted_once_a_minute():
-    tally = Tally(100)
-    for at in (NOON, NOON + 1, NOON + 59):
-        count(tally, ALLOWED, at=at)
-        count(tally, ALLOWED, Caller(plan_id=1), at=at)
-    assert rows(tally, "key_uses") == [[7, NOON]]
-    count(tally, ALLOWED, at=NOON + 59.5)
-    assert rows(tally, "key_uses") == []
-    count(tally, ALLOWED, at=NOON + 60)
-    assert rows(tally, "key_uses") == [[7, NOON + 60]]
-
-
-def test_text_is_made_storable():
-    tally = Tally(100)
-    for route in ("a\0b", "a\ud800b", "x" * 5000, "\N{PILE OF POO}" * 300):
-        count(tally, decisions.refused(), route=route, method="PROPFIND-AND-MORE\0")
-    [batch] = tally.freeze(everything=True)
-    routes = [row[3] for row in batch["refusals"]]
-    assert routes == ["a\N{REPLACEMENT CHARACTER}b", "a?b", "x" * 200, "\N{PILE OF POO}" * 200]
-    assert {sample[8] for sample in batch["samples"]} == {"PROPFIND-A"}
-
-
-# --- What leaves when --------------------------------------------------------------------------
-
-
-def test_rows_with_a_refusal_leave_before_the_others():
-    tally = Tally(100)
-    count(tally, ALLOWED, decisions.caller(1))
-    count(tally, ALLOWED, decisions.caller(2))
-    count(tally, decisions.refused(), decisions.caller(2))
-    [first] = tally.freeze(everything=False)
-    assert set(first) == {"id", "usage", "refusals", "samples"}
-    assert [row[1] for row in first["usage"]] == ["caller-2"]
-    [second] = tally.freeze(everything=True)
-    assert [row[1] for row in second["usage"]] == ["caller-1"]
-    assert tally.freeze(everything=True) == []
-
-
-def test_batches_are_small_and_each_has_an_id_of_its_own():
-    tally = Tally(5000)
-    for number in range(1200):
-        count(tally, ALLOWED, decisions.caller(number))
-    batches = tally.freeze(everything=True)
-    assert all(sum(len(rows) for name, rows in batch.items() if name != "id") <= 500 for batch in batches)
-    assert len({batch["id"] for batch in batches}) == len(batches) >= 3
-    assert decisions.totals(batches) == {"allowed": 1200}
-
-
-# --- Bounds ------------------------------------------------------------------------------------
-
-
-def test_what_no_longer_fits_is_counted_in_rows_named_by_a_star():
-    tally = Tally(10)
-    for number in range(100):
-        count(tally, decisions.refused(), decisions.caller(number), route=f"route {number}")
-    batches = tally.freeze(everything=True)
-    assert decisions.totals(batches)["refused"] == 100
-    by_limit = [row for batch in batches for row in batch["refusals"]]
-    assert sum(row[4] for row in by_limit) == 100
-    assert [row[:4] for row in by_limit if row[1] == "*"] == [[NOON, "*", LIMIT.id, "*"]]
-    assert len(tally.rows) == 0
-
-
-def test_a_long_outage_of_the_broker_costs_bounded_memory_and_every_drop_is_counted():
-    tally = Tally(10)
-    for minute in range(1000):
-        count(tally, ALLOWED, at=NOON + 60 * minute)
-    assert len(tally.rows) <= 100
-    batches = tally.freeze(everything=True)
-    found = decisions.totals(batches)
-    assert found["allowed"] + found["dropped usage"] == 1000
-    assert found["dropped usage"] == tally.dropped["usage"] > 0
-
-
-def test_a_flood_of_refusals_is_counted_whole_and_kept_in_full_by_sample():
-    tally = Tally(5000)
-    for number in range(10_000):
-        count(tally, decisions.refused(), at=NOON + number / 10_000)
-    batches = tally.freeze(everything=True)
-    samples = sum(len(batch.get("samples", ())) for batch in batches)
-    assert 200 <= samples <= 221  # so many at once, and a second's worth
-    assert decisions.totals(batches) == {"refused": 10_000, "dropped samples": 10_000 - samples}
-
-
-def test_of_refusals_in_full_the_recent_ones_are_kept():
-    tally = Tally(5)
-    receipts = [str(uuid.uuid4()) for _ in range(20)]
-    for number, receipt in enumerate(receipts):
-        count(tally, decisions.refused(receipt=receipt), at=NOON + number)
-    assert [sample[0] for sample in rows(tally, "samples")] == receipts[-5:]
-    assert tally.dropped["samples"] == 15
-
-
-def test_uses_of_more_keys_than_fit_are_counted_as_dropped():
-    tally = Tally(10)
-    for number in range(1, 31):
-        count(tally, ALLOWED, decisions.caller(number))
-    assert tally.dropped["key_uses"] == 20
-    assert len(rows(tally, "key_uses")) == 10
-
-
-@given(
-    events=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6), st.integers(0, 300), st.booleans()), max_size=200),
-    size=st.integers(1, 12),
-)
-def test_whatever_happens_every_decision_is_counted_or_counted_as_dropped(events, size):
-    tally, batches = Tally(size), []
-    kinds = (ALLOWED, UNCHECKED, WOULD_REFUSE, decisions.refused(), decisions.failed_closed())
-    for kind, number, second, freeze in events:
-        count(tally, kinds[kind], decisions.caller(number), at=NOON + second)
-        if freeze:
-            batches += tally.freeze(everything=bool(second % 2))
-    batches += tally.freeze(everything=True)
-    found = decisions.totals(batches)
-    assert decisions.decided(found) + found["dropped usage"] == len(events)
-    timed = sum(row[2] for batch in batches for row in batch.get("decisions", ()))
-    assert timed + found["dropped decisions"] == len(events)
 
 
 # --- The buffer, with a broker that is not there -----------------------------------------------
@@ -321,3 +129,105 @@ def test_random_decisions_of_many_threads_add_up(broker, redis_client, prefix):
     found = decisions.totals(decisions.queued(client, queue=queue))
     assert {outcome: found[outcome] for outcome in recorded} == recorded
     assert found["dropped usage"] == 0
+
+
+# --- Processes that end ------------------------------------------------------------------------
+
+START = """
+import os, signal, sys, time
+import django
+django.setup()
+from project.celery import app
+from project.demo import processes
+from ratelimit_app import usage
+from tests.decisions import ALLOWED, CALLER, refused
+
+def record(times):
+    for _ in range(times):
+        usage.record(ALLOWED, CALLER, seconds=0.0)
+
+def end(signal_number, frame):
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, end)
+from django.test import override_settings
+override = dict(QUEUE=os.environ["TEST_QUEUE"], COUNTS_FLUSH_SECONDS=600.0, FLUSH_SECONDS=600.0)
+override_settings(RATELIMIT_APP=override).enable()
+"""
+
+
+@pytest.fixture
+def run_script(broker, process_environment, tmp_path) -> Callable[..., subprocess.Popen[str]]:
+    """Start a process that records; it never flushes by the clock."""
+    broker_url, queue = app.conf.broker_url, process_environment["TEST_PREFIX"] + "-usage"
+
+    def run(body: str, *, url: str = broker_url) -> subprocess.Popen[str]:
+        environment = {**process_environment, "BROKER_URL": url, "TEST_QUEUE": queue}
+        return subprocess.Popen(
+            [sys.executable, "-c", START + body],
+            env=environment,
+            cwd=Path(__file__).parent.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return run
+
+
+def test_a_process_that_ends_in_order_ships_everything(broker, run_script):
+    client, queue = broker()
+    process = run_script("record(500)")
+    _output, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    assert decisions.totals(decisions.queued(client, queue=queue)) == {"allowed": 500}
+
+
+def test_a_process_that_gets_sigterm_ships_everything(broker, run_script):
+    client, queue = broker()
+    process = run_script("record(500); print('recorded', flush=True); time.sleep(60)")
+    assert process.stdout.readline() == "recorded\n"
+    process.terminate()
+    _output, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    assert decisions.totals(decisions.queued(client, queue=queue)) == {"allowed": 500}
+
+
+def test_a_forked_child_ships_its_own_records_and_not_its_parents(broker, run_script):
+    client, queue = broker()
+    process = run_script(
+        """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # that threads exist is the point of this test
+record(100)
+children = []
+for number in range(3):
+    pid = os.fork()
+    if not pid:
+        record(10)
+        sys.exit(0)
+    children.append(pid)
+for pid in children:
+    assert os.waitpid(pid, 0)[1] == 0
+record(1)
+"""
+    )
+    _output, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    assert decisions.totals(decisions.queued(client, queue=queue)) == {"allowed": 131}
+
+
+@pytest.mark.parametrize("broken", ["closed", "stalled"])
+def test_a_process_ends_within_three_seconds_when_the_broker_is_gone_and_says_what_it_lost(
+    broken, redis_server, run_script
+):
+    server = redis_server()
+    server.pause() if broken == "stalled" else server.stop()
+    process = run_script("record(500); print('recorded', flush=True)", url=server.url)
+    assert process.stdout.readline() == "recorded\n"
+    started = time.monotonic()
+    _output, errors = process.communicate(timeout=30)
+    # 2.5 s of waiting, and the interpreter's own end.
+    assert time.monotonic() - started < 3 + 1.5
+    assert process.returncode == 0
+    assert "The process ends with usage that the queue did not take" in errors

@@ -51,7 +51,7 @@ from ratelimit_app.models import APIKey, Plan
 plan = Plan.objects.create(name="Tiny", slug="tiny")
 plan.limits.create(name="tiny", requests=1, period_seconds=3600, burst=2)
 _, key = APIKey.objects.create_key(plan=plan, name="me")
-client = Client()
+client = Client(SERVER_NAME="localhost")
 get = lambda: client.get("/hello/", headers={"authorization": f"Bearer {key}"})
 print(get().status_code, get().status_code, get().status_code, client.get("/hello/").status_code)
 print(ratelimit_app.allow(key))

@@ -16,7 +16,7 @@ from project.demo import embedded_redis, processes
 ROOT = Path(__file__).resolve().parent.parent.parent
 WEB_WORKERS = 3
 #: Here callers, web server, worker and Redis share the cores of one machine, so Redis may be slow through no fault.
-PATIENCE = {"REDIS_TIMEOUT_SECONDS": "0.1"}
+PATIENCE = {"REDIS_TIMEOUT_SECONDS": "0.1", "REDIS_CONNECT_TIMEOUT_SECONDS": "0.2"}
 
 
 class DemoError(Exception):

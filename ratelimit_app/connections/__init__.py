@@ -141,7 +141,7 @@ def _exchange(message: bytes) -> Any:
             raise
     except FAILURES as failure:
         raise named(failure) from failure
-    server.free.append(connection)
+    server.release(connection)
     if isinstance(reply, hiredis.ReplyError):
         raise named(reply)
     return reply
@@ -155,14 +155,14 @@ async def _aexchange(message: bytes) -> Any:
             await connection.send_packed_command([message])
             reply = await connection.read_response()
         except exceptions.ResponseError:
-            connections.free.append(connection)
+            await connections.release(connection)
             raise
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
     except FAILURES as failure:
         raise named(failure) from failure
-    connections.free.append(connection)
+    await connections.release(connection)
     return reply
 
 

@@ -51,6 +51,7 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
 #: The same by a word of its text: error replies, and what redis-py has no class for.
 _REASONS_BY_WORD = {
     "max number of clients": "maxclients",
+    "unauthenticated": "noauth",  # a stranger's command of more than ten words is not even read
     "refused": "refused",
     "LOADING": "loading",
     "NOAUTH": "noauth",
@@ -71,7 +72,7 @@ def named(failure: BaseException) -> Unavailable:
     if isinstance(failure, exceptions.NoScriptError) or text.startswith("NOSCRIPT"):
         return NoScript("noscript")
     for kind, reason in _REASONS:
-        if isinstance(failure, kind):
+        if isinstance(failure, kind) or (kind is ConnectionRefusedError and isinstance(failure.__context__, kind)):
             return Unavailable(reason, text)
     for word, reason in _REASONS_BY_WORD.items():
         if word in text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections import deque
@@ -42,7 +43,7 @@ class Server:
         pool = factory.get_or_create_connection_pool(self._params)
         self._make: Callable[[], Any] = lambda: pool.connection_class(**pool.connection_kwargs)
         self.pid = os.getpid()
-        self.free: deque[Connection] = deque(maxlen=_KEPT)
+        self.free: deque[Connection] = deque()
         self._loops: dict[asyncio.AbstractEventLoop, AsyncConnections] = {}
 
     def acquire(self) -> Connection:
@@ -51,6 +52,12 @@ class Server:
         except IndexError:
             return Connection(self.open())
         return connection if connection.is_usable() else Connection(self.open())
+
+    def release(self, connection: Connection) -> None:
+        if len(self.free) < _KEPT:
+            self.free.append(connection)
+        else:
+            connection.close()
 
     def open(self) -> Any:
         """A new connection of redis-py's, handshake done."""
@@ -80,12 +87,17 @@ class Connection:
         """Send a command and read its reply whole; an error reply is returned, not raised."""
         self._socket.sendall(message)
         reply = self._reader.gets()
+        started = 0.0
         while reply is False:
             received = self._socket.recv(65_536)
             if not received:
                 raise ConnectionResetError("Redis closed the connection.")
             self._reader.feed(received)
             reply = self._reader.gets()
+            if reply is False:  # in pieces: all of them together have the time that one has
+                started = started or time.monotonic()
+                if time.monotonic() - started > (self._socket.gettimeout() or math.inf):
+                    raise TimeoutError("Redis does not finish its reply.")
         self._used_at = time.monotonic()
         return reply
 
@@ -112,7 +124,7 @@ class AsyncConnections:
         plain = {name: value for name, value in params.items() if name not in ("url", "parser_class", "retry")}
         pool = redis.asyncio.connection.ConnectionPool.from_url(url, **plain, retry=AsyncRetry(NoBackoff(), 0))
         self._make: Callable[[], Any] = lambda: pool.connection_class(**pool.connection_kwargs)
-        self.free: deque[Any] = deque(maxlen=_KEPT)
+        self.free: deque[Any] = deque()
         self._end: AsyncGenerator[None, None] | None = None
 
     async def close_with(self, loop: asyncio.AbstractEventLoop, loops: dict[Any, AsyncConnections]) -> None:
@@ -141,3 +153,9 @@ class AsyncConnections:
         connection = self._make()
         await connection.connect()
         return connection
+
+    async def release(self, connection: Any) -> None:
+        if len(self.free) < _KEPT:
+            self.free.append(connection)
+        else:
+            await connection.disconnect()

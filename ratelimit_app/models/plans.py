@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Iterable
-from typing import Self, cast
+from typing import Any, Self, cast
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models.lookups import LessThanOrEqual
+from django.db.models.signals import pre_save
 from django.utils.translation import gettext_lazy as _
 
 from ratelimit_app.limits import MAX_FILL_SECONDS, TICKS_PER_SECOND, Limit, Mode, OnFailure, Per
@@ -210,5 +211,13 @@ def _capacity_ticks(requests: int, period_seconds: int, burst: int) -> int:
     return Limit(id=0, name="", requests=requests, period_seconds=period_seconds, burst=burst).capacity_ticks
 
 
+def _keep_generations(instance: PlanLimit, using: str, raw: bool = False, **kwargs: Any) -> None:
+    """An instance read before somebody else's edit must not write back the generations of then."""
+    if not raw:
+        stored = PlanLimit._base_manager.using(using).filter(pk=instance.pk).values_list("generations", flat=True)
+        instance.generations = stored.first() or []
+
+
 announce_saves_and_deletes(Plan)
 announce_saves_and_deletes(PlanLimit)
+pre_save.connect(_keep_generations, sender=PlanLimit, dispatch_uid="ratelimit_app.PlanLimit.generations")

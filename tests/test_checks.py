@@ -1,0 +1,149 @@
+"""Is everything that can be set wrong said, once, with what to do about it?"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core import checks as django_checks
+from django.core.management import call_command
+from django.test import override_settings
+
+from ratelimit_app import checks, conf
+from tests.outages import REFUSING, redis_at
+
+ALIAS = "ratelimit"
+FACTORY = "ratelimit_app.connections.ConnectionFactory"
+MIDDLEWARE = "ratelimit_app.middleware.RateLimitMiddleware"
+CORS = "corsheaders.middleware.CorsMiddleware"
+OURS = {
+    "BACKEND": "django_redis.cache.RedisCache",
+    "LOCATION": "redis://127.0.0.1:6379/1",
+    "OPTIONS": {"CONNECTION_FACTORY": FACTORY},
+}
+
+
+def limiter_settings(**entries: Any) -> dict[str, Any]:
+    return {"RATELIMIT_APP": entries}
+
+
+def cache(**changes: Any) -> dict[str, Any]:
+    return {"CACHES": {ALIAS: {**OURS, **changes}}}
+
+
+def shared_with(location: Any, *, ours: Any = OURS["LOCATION"]) -> dict[str, Any]:
+    other = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": location}
+    return {"CACHES": {ALIAS: {**OURS, "LOCATION": ours}, "pages": other}}
+
+
+CLEAN: dict[str, Any] = {
+    "RATELIMIT_APP": {},
+    "CACHES": {ALIAS: OURS},
+    "MIDDLEWARE": [CORS, MIDDLEWARE],
+    "REST_FRAMEWORK": {"DEFAULT_THROTTLE_CLASSES": ["ratelimit_app.throttling.PlanThrottle"]},
+}
+
+WRONG: list[tuple[str, dict[str, Any]]] = [
+    ("E001", limiter_settings(MODE="enforced")),
+    ("E001", limiter_settings(TIMEOUT=1)),
+    ("E001", {"RATELIMIT_APP": ["MODE"]}),
+    ("E002", {"CACHES": {"default": OURS}}),
+    ("E002", limiter_settings(CACHE="nowhere")),
+    ("E003", cache(BACKEND="django.core.cache.backends.redis.RedisCache")),
+    ("E003", cache(BACKEND="django.core.cache.backends.locmem.LocMemCache")),
+    ("E004", cache(OPTIONS={})),
+    ("E005", limiter_settings(TRUSTED_PROXIES=["10.0.0.0/8"])),
+    ("E006", limiter_settings(PROXY_COUNT=1)),
+    ("E007", limiter_settings(TRUSTED_PROXIES=["10.0.0.0/8", "proxy.example"], PROXY_COUNT=1)),
+    ("E008", limiter_settings(IPV6_PREFIX=129)),
+    ("E009", limiter_settings(KEY_PREFIX="my key")),
+    ("E009", limiter_settings(KEY_PREFIX="x" * 33)),
+    ("W001", cache(OPTIONS={**OURS["OPTIONS"], "SOCKET_TIMEOUT": 1})),  # type: ignore[dict-item]
+    ("W002", shared_with("redis://127.0.0.1:6379/0")),
+    ("W002", shared_with(["redis://127.0.0.1:6379/0", "redis://127.0.0.1:6380/0"])),
+    ("W002", shared_with("redis://localhost:6379")),
+    ("W002", shared_with("redis://127.0.0.1/0")),
+    ("W002", shared_with("rediss://user:p%40ss@127.0.0.1:6379/0?ssl_cert_reqs=none")),
+    ("W002", shared_with("unix:///run/redis.sock?db=1", ours="unix:///run/redis.sock?db=0")),
+    ("W003", {"MIDDLEWARE": []}),
+    ("W003", {"MIDDLEWARE": [], "REST_FRAMEWORK": {}, **limiter_settings(PATHS={"/api/": "required"})}),
+    ("W004", {"MIDDLEWARE": [MIDDLEWARE, CORS]}),
+]
+
+
+def found(**changes: Any) -> list[django_checks.CheckMessage]:
+    with override_settings(**{**CLEAN, **changes}):
+        return checks.check_setup()
+
+
+def ids(**changes: Any) -> list[str]:
+    return [str(message.id).removeprefix("ratelimit_app.") for message in found(**changes)]
+
+
+def test_the_defaults_and_the_recommended_setup_pass():
+    assert ids() == []
+
+
+def test_the_setup_of_these_tests_passes():
+    assert [message.id for message in checks.check_setup() if message.level >= django_checks.ERROR] == []
+
+
+@pytest.mark.parametrize(("expected", "changes"), WRONG)
+def test_each_mistake_is_said_once_with_a_hint(expected, changes):
+    [message] = found(**changes)
+    assert message.id == f"ratelimit_app.{expected}"
+    assert message.hint
+    assert message.msg
+    assert isinstance(message, django_checks.Error) == expected.startswith("E")
+
+
+def test_every_id_in_the_code_is_tested_and_used_for_one_thing():
+    source = Path(checks.__file__).read_text("utf-8")
+    in_code = re.findall(r'id="ratelimit_app\.([EW]\d{3})"', source)
+    assert len(in_code) == len(set(in_code))
+    assert set(in_code) - {"W005"} == {expected for expected, _ in WRONG}  # W005: a database that is not here
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        shared_with("redis://127.0.0.1:6380/1"),
+        shared_with("redis://10.0.0.5:6379/1"),
+        shared_with("unix:///run/other.sock"),
+        {"CACHES": {ALIAS: OURS, "local": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}},
+        {"MIDDLEWARE": [], "REST_FRAMEWORK": {}},
+        {"MIDDLEWARE": [MIDDLEWARE]},
+        limiter_settings(TRUSTED_PROXIES=["10.0.0.0/8", "unix", "2001:db8::/32", "192.0.2.1"], PROXY_COUNT=1),
+        limiter_settings(KEY_PREFIX="acme_live"),
+    ],
+)
+def test_what_is_right_is_not_complained_of(changes):
+    assert ids(**changes) == []
+
+
+def test_a_connection_factory_derived_from_ours_is_not_complained_of():
+    assert ids(**cache(OPTIONS={"CONNECTION_FACTORY": "tests.test_connections.NamedFactory"})) == []
+
+
+def test_an_unusable_setting_is_all_that_is_said():
+    assert ids(MIDDLEWARE=[], **limiter_settings(MODE="x", PROXY_COUNT=-1)) == ["E001", "E001"]
+
+
+def test_an_unknown_name_is_answered_with_the_names_there_are():
+    [message] = found(**limiter_settings(MODUS="enforce"))
+    assert "MODUS" in message.msg
+    assert message.hint is not None
+    assert all(name in message.hint for name in conf.NAMES)
+
+
+def test_no_check_contacts_a_server():
+    with redis_at(REFUSING):
+        call_command("check", "--fail-level", "ERROR")
+
+
+def test_the_checks_run_with_djangos_own(capsys):
+    with override_settings(**{**CLEAN, **limiter_settings(PROXY_COUNT=1)}):
+        messages = django_checks.run_checks(tags=[checks.TAG])
+    assert [message.id for message in messages] == ["ratelimit_app.E006"]
