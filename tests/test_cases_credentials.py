@@ -163,10 +163,11 @@ def test_c27_no_address_breaks_or_widens_the_budget(
     client, queue = broker()
     configure(TRUSTED_PROXIES=[OUR_PROXY, "unix"] if trusting else [], PROXY_COUNT=1 if trusting else 0)
     plan = make_plan(requests=1, period_seconds=3600, burst=3)
-    styles: list[list[tuple[str | None, str | None]]] = [  # four requests each
-        *[[(peer, None)] * 4 for peer in PEERS],
-        *[[(peer, text)] * 4 for peer in (None, "192.0.2.1", OUR_PROXY) for text in FORWARDED],
-        [(peer, text) for peer, text in zip((None, "", "192.0.2.1", OUR_PROXY), FORWARDED, strict=False)],
+    peers_alone: list[tuple[str | None, str | None]] = [(peer, None) for peer in PEERS]
+    forwarded_for = [(peer, text) for peer in (None, "192.0.2.1", OUR_PROXY) for text in FORWARDED]
+    styles = [[style] * 4 for style in (*peers_alone, *forwarded_for)]
+    styles += [
+        list(zip((None, "", "192.0.2.1", OUR_PROXY), FORWARDED, strict=False)),
         [(OUR_PROXY, f"203.0.113.{number}") for number in range(4)],
         [("192.0.2.1", f"203.0.113.{number}") for number in range(4)],
     ]

@@ -26,6 +26,7 @@ MAX_REQUESTS = 1_000_000_000
 MAX_BURST = 2_000_000_000
 #: Generations of a limit's numbers that are remembered beside the one in force.
 EARLIER_GENERATIONS = 3
+UNCOUNTABLE = _("An empty bucket would take more than 14 years to fill, which cannot be counted exactly.")
 _INFINITE = (math.inf, -math.inf)
 
 
@@ -144,9 +145,7 @@ class PlanLimit(Announced):
                 condition=LessThanOrEqual(
                     models.F("burst") * models.F("period_seconds"), models.F("requests") * MAX_FILL_SECONDS
                 ),
-                violation_error_message=_(
-                    "An empty bucket would take more than 14 years to fill, which cannot be counted exactly."
-                ),
+                violation_error_message=UNCOUNTABLE,
             ),
             models.CheckConstraint(
                 name="ratelimit_app_limit_choices",
@@ -167,6 +166,12 @@ class PlanLimit(Announced):
         if infinite:
             raise ValidationError({name: _("Enter a whole number.") for name in infinite})
         super().clean_fields(exclude=exclude)
+
+    def clean(self) -> None:
+        # The database holds this too, but validating it there may overflow before it compares.
+        numbers = [self.burst, self.period_seconds, self.requests]
+        if all(isinstance(number, int) for number in numbers) and _cannot_be_counted(*numbers):
+            raise ValidationError({"burst": UNCOUNTABLE})
 
     def as_limit(self) -> Limit:
         """The value that the limiter weighs."""
@@ -205,6 +210,10 @@ class PlanLimit(Announced):
         newest = [known[0][0] + 1 if known else 1, *numbers, None]
         generations = [newest, *ended][: EARLIER_GENERATIONS + 1]
         type(self)._base_manager.using(using).filter(pk=self.pk).update(generations=generations)
+
+
+def _cannot_be_counted(burst: int, period_seconds: int, requests: int) -> bool:
+    return burst * period_seconds > MAX_FILL_SECONDS * requests
 
 
 def _capacity_ticks(requests: int, period_seconds: int, burst: int) -> int:
