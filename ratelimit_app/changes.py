@@ -105,6 +105,7 @@ def _run(stopped: threading.Event) -> None:
         finally:
             databases[router.db_for_write(Version)].close_if_unusable_or_obsolete()
         subscription = _wait(stopped, subscription, conf.current().poll_seconds or 1.0)
+    databases[router.db_for_write(Version)].close()
     if subscription is not None:
         subscription.close()
 

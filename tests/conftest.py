@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
+from asgiref.sync import sync_to_async
 
 from project import environment
 from tests.servers import RedisServer
@@ -42,7 +45,7 @@ del os.environ["DJANGO_SETTINGS_MODULE"]
 
 import redis  # noqa: E402
 from django.conf import settings as django_settings  # noqa: E402
-from django.db import connection  # noqa: E402
+from django.db import connection, connections  # noqa: E402
 from django.utils.text import slugify  # noqa: E402
 
 from ratelimit_app.models import APIKey, Plan  # noqa: E402
@@ -54,6 +57,9 @@ _skipped: list[str] = []
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs another database: left out on purpose, so not a skip."""
+    for item in items:
+        if inspect.iscoroutinefunction(getattr(item, "function", None)):
+            item.fixturenames.append("databases_closed")  # type: ignore[attr-defined]
     if connection.vendor == "postgresql":
         return
     left_out = [item for item in items if item.get_closest_marker("postgresql")]
@@ -128,6 +134,13 @@ def _reset_the_app() -> None:
     except ImportError:
         return
     testing.reset()
+
+
+@pytest_asyncio.fixture
+async def databases_closed() -> AsyncIterator[None]:
+    """Of every async test: the thread beside its event loop keeps no database connection open."""
+    yield
+    await sync_to_async(connections.close_all)()
 
 
 # --- Plans, keys, servers, patience ------------------------------------------------------------

@@ -9,19 +9,18 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 import pytest
-from asgiref.sync import async_to_sync, sync_to_async
+from asgiref.sync import async_to_sync
 from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
-from django.db import connections as databases
 from django.test import AsyncClient, Client
 
 from ratelimit_app import buckets, connections
@@ -143,12 +142,6 @@ def stopped_clock() -> Iterator[Clock]:
         yield Clock()
     finally:
         buckets._LIVE = live
-
-
-async def databases_closed() -> AsyncIterator[None]:
-    """A fixture, by `pytest_asyncio.fixture`: the thread beside an event loop keeps no database connection open."""
-    yield
-    await sync_to_async(databases.close_all)()
 
 
 # --- Below Django's test client: what a real server hands over --------------------------------

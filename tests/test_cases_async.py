@@ -7,16 +7,14 @@ import threading
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from django.http import HttpRequest, StreamingHttpResponse
 from django.test import AsyncClient
 from django.urls import path
 
-from tests import doors, urls
+from tests import urls
 from tests.doors import PLAIN, every_door, remaining, retry_after, statuses
 
 pytestmark = pytest.mark.django_db
-databases_closed = pytest_asyncio.fixture(doors.databases_closed)
 
 
 #: Set by whoever reads the stream, when the piece before has arrived.
@@ -40,7 +38,7 @@ urlpatterns = [path("async/stream/", stream), *urls.urlpatterns]
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("view", ["/async/ping/", "/plain/ping/", "/api/ping/", "/api/late/ping/", "/async/stream/"])
-async def test_c25_twenty_requests_at_once_share_the_bucket_under_asgi(view, async_key, settings, databases_closed):
+async def test_c25_twenty_requests_at_once_share_the_bucket_under_asgi(view, async_key, settings):
     settings.ROOT_URLCONF = __name__
     next_piece.set()
     client, headers = AsyncClient(), {"Authorization": f"Bearer {async_key}"}
@@ -60,7 +58,7 @@ def async_key(make_plan, make_key) -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_c25_a_stream_arrives_in_pieces(async_key, settings, databases_closed):
+async def test_c25_a_stream_arrives_in_pieces(async_key, settings):
     settings.ROOT_URLCONF = __name__
     next_piece.clear()
     answer: Any = await AsyncClient().get("/async/stream/", headers={"Authorization": f"Bearer {async_key}"})

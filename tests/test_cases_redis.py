@@ -10,12 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from asgiref.sync import sync_to_async
 from django.test import AsyncClient
 
 from ratelimit_app import keys, testing
-from tests import doors
 from tests.doors import (
     LEGACY_HEADERS,
     RATE_HEADERS,
@@ -27,7 +25,6 @@ from tests.doors import (
 from tests.outages import redis_at
 
 pytestmark = pytest.mark.django_db
-databases_closed = pytest_asyncio.fixture(doors.databases_closed)
 
 
 def at_once(send: Callable[[], Any], *, times: int) -> list[Any]:
@@ -80,9 +77,7 @@ def test_c15_a_restarted_server_is_used_at_once(door, make_plan, make_key, redis
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_c15_a_restarted_server_is_used_at_once_by_an_event_loop(
-    make_plan, make_key, redis_server, caplog, databases_closed
-):
+async def test_c15_a_restarted_server_is_used_at_once_by_an_event_loop(make_plan, make_key, redis_server, caplog):
     _row, key = await sync_to_async(lambda: make_key(make_plan(requests=1, period_seconds=3600, burst=10)))()
     server, client = redis_server(), AsyncClient()
     with redis_at(server.url):
