@@ -89,7 +89,7 @@ class Connection:
         reply = self._reader.gets()
         started = 0.0
         while reply is False:
-            received = self._socket.recv(65_536)
+            received = self._socket.recv(16_384)
             if not received:
                 raise ConnectionResetError("Redis closed the connection.")
             self._reader.feed(received)
@@ -151,7 +151,11 @@ class AsyncConnections:
                 pass  # the server closed it meanwhile
             await connection.disconnect(nowait=True)
         connection = self._make()
-        await connection.connect()
+        try:
+            await connection.connect()
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
         return connection
 
     async def release(self, connection: Any) -> None:
