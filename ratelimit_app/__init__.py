@@ -9,10 +9,13 @@ A request's life, and the module that knows each step:
     key_cache, plan_cache                whose key it is, which limits apply; from memory
     limiter                              check(): the whole decision on one page. READ FIRST
     buckets, lua/                        many limits weighed and charged by one script call
+    algorithms, local_buckets            how each algorithm counts; the script's twin in memory
+    leases                               tokens taken ahead of time, spent without asking Redis
     connections                          how Redis is reached
     responses                            a decision as headers and problem bodies
     usage, shipping                      counts in memory; batches onto the queue
     tasks, recording                     a batch becomes rows, exactly once
+    pacing                               tasks and scripts that wait for their turn
     stats, pages, admin                  what people on call look at; plans and keys to edit
     changes                              an edit reaches every process
     limits, keys, models/                the values, the key's text, the rows

@@ -6,6 +6,7 @@ first: they stand in front of the one query that a look-up may cost, and in fron
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -13,7 +14,7 @@ from django.db import Error as DatabaseError  # InterfaceError is one too
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
-from ratelimit_app import callers, changes, key_cache, limiter, plan_cache, responses, routes
+from ratelimit_app import callers, changes, conf, key_cache, limiter, plan_cache, responses, routes
 from ratelimit_app.limits import Caller, Decision
 
 
@@ -100,12 +101,20 @@ async def aadmit(request: HttpRequest, rule: routes.Rule | None) -> HttpResponse
     if visit.is_warm:
         visit.identify()
     if visit.caller is None:
-        refusal = visit.answer(await limiter.acheck(**visit.question(only_address=True)))
+        refusal = visit.answer(await _ahold(visit.question(only_address=True)))
         if refusal is None and not visit.is_warm:
             await sync_to_async(visit.identify)()
         if refusal or visit.caller is None:
             return refusal or visit.turned_away
-    return visit.answer(await limiter.acheck(**visit.question(only_address=False)))
+    return visit.answer(await _ahold(visit.question(only_address=False)))
+
+
+async def _ahold(question: dict[str, Any]) -> Decision:
+    """Decide, and hold an allowed request until it is its turn in a leaky bucket."""
+    decision = await limiter.acheck(**question, patience_seconds=conf.current().longest_hold_seconds)
+    if decision.delay_seconds:
+        await asyncio.sleep(decision.delay_seconds)
+    return decision
 
 
 def finish(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from typing import NamedTuple
 from urllib.parse import quote
 
 from ratelimit_app import conf, connections
-from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit, Per, Weighed
+from ratelimit_app.algorithms import RULES, decide
+from ratelimit_app.limits import Algorithm, Caller, Decision, Limit, Per, Weighed
 
 
 def _load(name: str) -> connections.Script:
@@ -24,20 +26,44 @@ def _load(name: str) -> connections.Script:
     return connections.Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
-_TAKE = _load("take")
+_TAKE, _REFUND = _load("take"), _load("refund")
+#: What the scripts call the algorithms.
+_KINDS: dict[Algorithm, int] = {
+    "token_bucket": 1,
+    "leaky_bucket": 1,
+    "fixed_window": 2,
+    "sliding_window": 3,
+    "sliding_log": 4,
+}
+#: What the refund script calls a token bucket that gets unused tokens of a lease back.
+_LEASED = 5
 #: By the server's clock, not dry, no shortest expiry.
 _LIVE = connections.packed(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Rules:
+class _Plan:
     """What stays the same for every caller of the same limits at the same cost."""
 
-    #: Ticks that the cost takes from each limit.
-    charges: tuple[int, ...]
-    #: For each limit what it counts, and how its bucket and those of its earlier generations end.
-    names: tuple[tuple[Per, tuple[bytes, ...]], ...]
+    #: For each limit what it counts, its shard, and how its bucket and those of its earlier generations end.
+    names: tuple[tuple[Per, int, tuple[bytes, ...]], ...]
     args: connections.Arguments
+
+
+class _Question(NamedTuple):
+    """What `take` was asked, beside the limits and the caller."""
+
+    cost: int
+    patience_ticks: int = 0
+    now_ticks: int = 0
+    floor_ms: int = 0
+    dry: bool = False
+
+    @property
+    def clock(self) -> connections.Arguments:
+        if self.now_ticks or self.dry:
+            return connections.packed(self.now_ticks, int(self.dry), self.floor_ms)
+        return _LIVE
 
 
 def take(
@@ -45,45 +71,108 @@ def take(
     caller: Caller,
     *,
     cost: int = 1,
+    patience_ticks: int = 0,
     now_ticks: int = 0,
     floor_ms: int = 0,
     dry: bool = False,
 ) -> Decision:
     """Take `cost` tokens from the caller's bucket of every limit, or from none of them.
 
-    `dry` only weighs. `now_ticks` replaces the server's clock, for tests, with `floor_ms` as the
-    shortest expiry. One round trip. Raises connections.Unavailable.
+    `patience_ticks` is how long the request may be held for a leaky bucket. `dry` only weighs.
+    `now_ticks` replaces the server's clock, for tests, with `floor_ms` as the shortest expiry.
+    One round trip; in a cluster one for each place that buckets live in. Raises
+    connections.Unavailable.
     """
-    rules = _rules(limits, cost)
-    keys = _keys(rules, caller)
-    clock = connections.packed(now_ticks, int(dry), floor_ms) if now_ticks or dry else _LIVE
-    reply = connections.call(_TAKE, keys, clock, rules.args)
-    return _answer(limits, rules, keys, reply, cost, dry)
+    question = _Question(cost, patience_ticks, now_ticks, floor_ms, dry)
+    if not connections.is_cluster():
+        try:
+            return _take(limits, caller, question)
+        except connections.CrossSlot:
+            pass  # it is one; asked only once
+    return _take_apart(limits, caller, question)
 
 
-async def atake(limits: tuple[Limit, ...], caller: Caller, *, cost: int = 1) -> Decision:
+async def atake(limits: tuple[Limit, ...], caller: Caller, *, cost: int = 1, patience_ticks: int = 0) -> Decision:
     """`take` for async code."""
-    rules = _rules(limits, cost)
-    keys = _keys(rules, caller)
-    return _answer(limits, rules, keys, await connections.acall(_TAKE, keys, _LIVE, rules.args), cost, False)
+    question = _Question(cost, patience_ticks)
+    if not connections.is_cluster():
+        try:
+            return await _atake(limits, caller, question)
+        except connections.CrossSlot:
+            pass
+    return await _atake_apart(limits, caller, question)
 
 
-def refund(decision: Decision) -> None:
+def _take(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
+    plan = _plan(limits, question.cost, question.patience_ticks)
+    keys = _keys(plan, caller)
+    return _answer(limits, keys, connections.call(_TAKE, keys, question.clock, plan.args), question)
+
+
+async def _atake(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
+    plan = _plan(limits, question.cost, question.patience_ticks)
+    keys = _keys(plan, caller)
+    return _answer(limits, keys, await connections.acall(_TAKE, keys, question.clock, plan.args), question)
+
+
+def _take_apart(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
+    """Take from one place after the other; what the first ones took is given back when one refuses."""
+    first, *others = _living_together(limits, caller)
+    decision = _take(first, caller, question)
+    for part in others:
+        if not decision.allowed:
+            break
+        later = _take(part, caller, question)
+        if not later.allowed:
+            refund(decision, now_ticks=question.now_ticks, floor_ms=question.floor_ms)
+        decision = later.after(decision)
+    return decision
+
+
+async def _atake_apart(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
+    """`_take_apart` for async code."""
+    first, *others = _living_together(limits, caller)
+    decision = await _atake(first, caller, question)
+    for part in others:
+        if not decision.allowed:
+            break
+        later = await _atake(part, caller, question)
+        if not later.allowed:
+            await arefund(decision, now_ticks=question.now_ticks, floor_ms=question.floor_ms)
+        decision = later.after(decision)
+    return decision
+
+
+def refund(decision: Decision, *, now_ticks: int = 0, floor_ms: int = 0) -> None:
     """Give back what a decision took, to the buckets it took it from. Raises connections.Unavailable."""
-    if charged := [weighed for weighed in decision.weighed if weighed.charged_ticks]:
-        connections.call(_TAKE, _buckets_of(charged), _LIVE, _giving_back(charged))
+    clock = connections.packed(now_ticks, decision.decided_ticks, floor_ms)
+    charged = [weighed for weighed in decision.weighed if weighed.charged]
+    for part in _parted(charged):
+        connections.call(_REFUND, [weighed.bucket for weighed in part], clock, _giving_back(part))
 
 
-async def arefund(decision: Decision) -> None:
+async def arefund(decision: Decision, *, now_ticks: int = 0, floor_ms: int = 0) -> None:
     """`refund` for async code."""
-    if charged := [weighed for weighed in decision.weighed if weighed.charged_ticks]:
-        await connections.acall(_TAKE, _buckets_of(charged), _LIVE, _giving_back(charged))
+    clock = connections.packed(now_ticks, decision.decided_ticks, floor_ms)
+    charged = [weighed for weighed in decision.weighed if weighed.charged]
+    for part in _parted(charged):
+        await connections.acall(_REFUND, [weighed.bucket for weighed in part], clock, _giving_back(part))
+
+
+def give_back_unused(decision: Decision, *, tokens: int, now_ticks: int = 0) -> None:
+    """Give back `tokens` that were taken ahead of time, less what the token buckets gained since then.
+
+    Raises connections.Unavailable.
+    """
+    clock = connections.packed(now_ticks, decision.decided_ticks, 0)
+    for part in _parted([weighed._replace(charged=tokens) for weighed in decision.weighed]):
+        connections.call(_REFUND, [weighed.bucket for weighed in part], clock, _giving_back(part, leased=True))
 
 
 def reset(limits: tuple[Limit, ...], caller: Caller) -> None:
     """Fill the caller's bucket of every limit. Raises connections.Unavailable."""
-    if names := _keys(_rules(limits, 1), caller):
-        connections.command("DEL", *names)
+    for limit in limits:
+        connections.command("DEL", *_keys(_plan((limit,), 1, 0), caller))
 
 
 def delete_all() -> int:
@@ -99,61 +188,87 @@ def delete_all() -> int:
 
 
 @lru_cache(maxsize=10_000)
-def _rules(limits: tuple[Limit, ...], cost: int) -> _Rules:
-    charges = tuple(cost * limit.interval_ticks for limit in limits)
+def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
     args: list[int] = []
-    names: list[tuple[Per, tuple[bytes, ...]]] = []
-    for limit, charge in zip(limits, charges, strict=True):
-        args += (charge, limit.capacity_ticks, int(limit.mode == "enforce"), len(limit.earlier))
-        args += [capacity_ticks for _generation, capacity_ticks in limit.earlier]
-        generations = [limit.generation, *(generation for generation, _capacity in limit.earlier)]
-        names.append((limit.per, tuple(b":%d.%d" % (limit.id, generation) for generation in generations)))
-    return _Rules(charges, tuple(names), connections.packed(*args))
+    names: list[tuple[Per, int, tuple[bytes, ...]]] = []
+    for limit in limits:
+        charge, ceiling = cost, 0
+        if limit.is_bucket:
+            charge = cost * limit.interval_ticks
+            ceiling = limit.capacity_ticks
+            if limit.algorithm == "leaky_bucket":
+                ceiling = min(ceiling, patience_ticks + charge)
+        args += (_KINDS[limit.algorithm], charge, limit.size, ceiling, limit.period_ticks)
+        args += (int(limit.mode == "enforce"), len(limit.earlier))
+        for old in limit.earlier:
+            args += (_KINDS[old.algorithm], old.size, old.period_ticks)
+        endings = [f":{limit.id}.{each.generation}".encode() for each in (limit, *limit.earlier)]
+        names.append((limit.per, limit.shard, tuple(endings)))
+    return _Plan(tuple(names), connections.packed(*args))
 
 
-def _keys(rules: _Rules, caller: Caller) -> list[bytes]:
-    """Every bucket of this caller that the rules name: for each limit its own, then those of earlier generations."""
+def _keys(plan: _Plan, caller: Caller) -> list[bytes]:
+    """Every bucket of this caller that the plan names: for each limit its own, then those of earlier generations."""
     prefix = _prefix(conf.current().prefix)
     keys = []
-    for per, endings in rules.names:
-        stem = b"%b:{%b}" % (prefix, _hashed(*caller.identity(per)))
+    for per, shard, endings in plan.names:
+        # The parts of a limit per everyone live apart, so that no node of a cluster carries all of them.
+        kind, value = ("everyone", str(shard)) if per == "everyone" else caller.identity(per)
+        stem = b"%b:{%b}" % (prefix, _hashed(kind, value))
         keys += [stem + ending for ending in endings]
     return keys
 
 
-def _answer(
-    limits: tuple[Limit, ...], rules: _Rules, keys: list[bytes], reply: list[int], cost: int, dry: bool
-) -> Decision:
-    now, verdict, *debts = reply
-    allowed = verdict == 1
-    weighed, place = [], 0
-    for limit, charge, debt in zip(limits, rules.charges, debts, strict=True):
-        capacity = limit.capacity_ticks
-        wait = max(0, debt + charge - capacity) if charge <= capacity else None
-        charged = charge if allowed and wait == 0 and not dry else 0
-        weighed.append(Weighed(limit, keys[place], debt + charged, charged, wait))
+def _answer(limits: tuple[Limit, ...], keys: list[bytes], reply: list[int], question: _Question) -> Decision:
+    readings, buckets, at, place = [], [], 2, 0
+    for limit in limits:
+        width = RULES[limit.algorithm].width
+        readings.append(reply[at : at + width])
+        buckets.append(keys[place])
+        at += width
         place += 1 + len(limit.earlier)
-    return Decision(
-        allowed=allowed, weighed=tuple(weighed), cost=cost, decided_at=EPOCH_SECONDS + now / TICKS_PER_SECOND
+    return decide(
+        limits,
+        buckets,
+        readings,
+        allowed=reply[1] == 1,
+        cost=question.cost,
+        now=reply[0],
+        patience=question.patience_ticks,
+        dry=question.dry,
     )
 
 
-def _giving_back(charged: Sequence[Weighed]) -> connections.Arguments:
+def _living_together(limits: tuple[Limit, ...], caller: Caller) -> list[tuple[Limit, ...]]:
+    """The limits, parted by the hash tag of their buckets."""
+    parts: dict[bytes, tuple[Limit, ...]] = {}
+    for limit in limits:
+        tag = _tag(_keys(_plan((limit,), 1, 0), caller)[0])
+        parts[tag] = (*parts.get(tag, ()), limit)
+    return list(parts.values())
+
+
+def _parted(charged: Sequence[Weighed]) -> list[list[Weighed]]:
+    """The same for what was weighed; all of it at once where nothing lives apart."""
+    if not connections.is_cluster():
+        return [list(charged)] if charged else []
+    parts: dict[bytes, list[Weighed]] = {}
+    for weighed in charged:
+        parts.setdefault(_tag(weighed.bucket), []).append(weighed)
+    return list(parts.values())
+
+
+def _tag(bucket: bytes) -> bytes:
+    return bucket[bucket.index(b"{") : bucket.index(b"}")]
+
+
+def _giving_back(charged: Sequence[Weighed], *, leased: bool = False) -> connections.Arguments:
     numbers: list[int] = []
     for weighed in charged:
         limit = weighed.limit
-        numbers += (-weighed.charged_ticks, limit.capacity_ticks, 0, len(limit.earlier))
-        numbers += [capacity_ticks for _generation, capacity_ticks in limit.earlier]
+        charge = weighed.charged * limit.interval_ticks if limit.is_bucket else weighed.charged
+        numbers += (_LEASED if leased else _KINDS[limit.algorithm], charge, limit.period_ticks)
     return connections.packed(*numbers)
-
-
-def _buckets_of(charged: Sequence[Weighed]) -> list[bytes]:
-    """The buckets, each followed by those of its earlier generations: it must outlive them, charged or not."""
-    names = []
-    for weighed in charged:
-        stem = weighed.bucket.rpartition(b".")[0]
-        names += [weighed.bucket, *(b"%b.%d" % (stem, generation) for generation, _ in weighed.limit.earlier)]
-    return names
 
 
 @lru_cache(maxsize=16)

@@ -55,6 +55,8 @@ class Settings:
     exempt_paths: tuple[str, ...] = ()
     #: Path prefixes that the middleware limits, each with "required" or "optional" for the key.
     paths: Mapping[str, str] = field(default_factory=dict)
+    #: How long an async view's request may be held for its turn in a leaky bucket; sync workers never wait.
+    longest_hold_seconds: float = 1.0
     #: Which rate headers are sent: "legacy" (X-RateLimit-*), "ietf" (drafts 08 to 11), or both.
     headers: tuple[str, ...] = ("legacy", "ietf")
 
@@ -76,6 +78,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "HEADERS": ("legacy", "ietf"),
     "PATHS": ("required", "optional"),
 }
+_MAY_BE_ZERO = ("POLL_SECONDS", "PROXY_COUNT", "LONGEST_HOLD_SECONDS")
 _TYPES: dict[str, Any] = get_type_hints(Settings)
 NAMES: tuple[str, ...] = tuple(field.name.upper() for field in fields(Settings))
 
@@ -158,7 +161,7 @@ def _wrong(name: str, value: Any) -> str:
             return "must not be empty."
     elif isinstance(value, bool) or not isinstance(value, int if kind is int else int | float):
         return f"must be {'a whole number' if kind is int else 'a number'}."
-    elif not math.isfinite(value) or value < 0 or (value == 0 and name not in ("POLL_SECONDS", "PROXY_COUNT")):
+    elif not math.isfinite(value) or value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
         return "must be above zero."
     return ""
 

@@ -1,7 +1,7 @@
 """May this caller make this request? `check()` is the whole path on one page. READ FIRST.
 
     which limits apply?     from memory           plan_cache
-    weigh and take          one trip to Redis     buckets
+    weigh and take          one trip to Redis     buckets; none while a lease lasts: leases
     Redis cannot decide     open or closed, as each limit says
     remember the answer     in memory, no I/O     usage
 
@@ -19,8 +19,8 @@ from dataclasses import replace
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error as DatabaseError  # InterfaceError is one too
 
-from ratelimit_app import buckets, changes, conf, connections, plan_cache, usage
-from ratelimit_app.limits import Caller, Decision, Limit
+from ratelimit_app import buckets, changes, conf, connections, leases, plan_cache, usage
+from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit
 
 logger = logging.getLogger("ratelimit_app")
 
@@ -36,6 +36,8 @@ def check(
     cost: int = 1,
     earlier: Decision | None = None,
     only_address: bool = False,
+    only_plan: bool = False,
+    patience_seconds: float = 0.0,
     route: str = "",
     method: str = "",
 ) -> Decision:
@@ -44,23 +46,25 @@ def check(
     `cost` is in tokens; ValueError when it is not a whole number of at least 0. `earlier` is what
     an earlier door decided for the same request: only the rest is weighed, and the answer is over
     both. `only_address` weighs no more than the limits per address that everyone meets, and is
-    provisional when it allows. `route` and `method` are for the statistics.
+    provisional when it allows; `only_plan` leaves out whatever everyone meets. `patience_seconds`
+    is how long the request may be held for its turn in a leaky bucket; see
+    `Decision.delay_seconds`. `route` is for the statistics.
 
-    One round trip, none when no limit applies. Redis down: open or closed, as the limits say;
+    One round trip, none when no limit applies or a lease lasts. Redis down: open or closed, as the limits say;
     never an exception.
     """
     _demand_valid(cost)
     started = time.perf_counter()
     limits: tuple[Limit, ...] = ()
     try:
-        limits = _limits(caller, scope, earlier, only_address)
-        decision = buckets.take(limits, caller, cost=cost) if limits else _nothing_to_weigh(cost)
+        limits = _limits(caller, scope, method, earlier, only_address, only_plan)
+        decision = _take(limits, caller, cost, _ticks(patience_seconds)) if limits else _nothing_to_weigh(cost)
     except Exception as failure:
         decision = _undecided(limits, cost, failure)
     if earlier is not None:
         if not decision.allowed:
             _give_back(earlier)
-        decision = _joined(earlier, decision)
+        decision = decision.after(earlier)
     return _concluded(decision, caller, only_address, started, route, method)
 
 
@@ -71,6 +75,8 @@ async def acheck(
     cost: int = 1,
     earlier: Decision | None = None,
     only_address: bool = False,
+    only_plan: bool = False,
+    patience_seconds: float = 0.0,
     route: str = "",
     method: str = "",
 ) -> Decision:
@@ -79,21 +85,21 @@ async def acheck(
     started = time.perf_counter()
     limits: tuple[Limit, ...] = ()
     try:
-        limits = _limits(caller, scope, earlier, only_address)
-        decision = await buckets.atake(limits, caller, cost=cost) if limits else _nothing_to_weigh(cost)
+        limits = _limits(caller, scope, method, earlier, only_address, only_plan)
+        decision = await _atake(limits, caller, cost, _ticks(patience_seconds)) if limits else _nothing_to_weigh(cost)
     except Exception as failure:
         decision = _undecided(limits, cost, failure)
     if earlier is not None:
         if not decision.allowed:
             await _agive_back(earlier)
-        decision = _joined(earlier, decision)
+        decision = decision.after(earlier)
     return _concluded(decision, caller, only_address, started, route, method)
 
 
-def peek(caller: Caller, *, scope: str = "", cost: int = 1) -> Decision:
+def peek(caller: Caller, *, scope: str = "", cost: int = 1, method: str = "") -> Decision:
     """What `check` would answer now, without charging or counting. Raises connections.Unavailable."""
     _demand_valid(cost)
-    limits = _limits(caller, scope, None, False)
+    limits = _limits(caller, scope, method, None, False)
     return buckets.take(limits, caller, cost=cost, dry=True) if limits else _nothing_to_weigh(cost)
 
 
@@ -123,28 +129,56 @@ def refund(decision: Decision) -> None:
 
 
 def reset(caller: Caller) -> None:
-    """Fill every bucket of a caller, on every route. Raises connections.Unavailable."""
+    """Fill every bucket of a caller, on every route, but those it shares with everyone.
+
+    Raises connections.Unavailable.
+    """
     table = plan_cache.table()
-    buckets.reset((*table.everyone, *table.limits.get(table.plan_id(caller), ())), caller)
+    own = (*table.everyone, *table.limits.get(table.plan_id(caller), ()))
+    limits = tuple(limit for limit in own if limit.per != "everyone")
+    leases.forget(limits, caller)
+    buckets.reset(limits, caller)
 
 
-def _limits(caller: Caller, scope: str, earlier: Decision | None, only_address: bool) -> tuple[Limit, ...]:
+def _limits(
+    caller: Caller,
+    scope: str,
+    method: str,
+    earlier: Decision | None,
+    only_address: bool = False,
+    only_plan: bool = False,
+) -> tuple[Limit, ...]:
     changes.watch()  # in every mode: a revoked key is refused in any of them
     settings = conf.current()
     if settings.mode == "off":
         return ()
     table = plan_cache.table()
-    limits = table.select(0 if only_address else table.plan_id(caller), scope=scope, mode=settings.mode)
+    limits = table.select(0 if only_address else table.plan_id(caller), scope=scope, method=method, mode=settings.mode)
     if only_address:
         limits = tuple(limit for limit in limits if limit.per == "address")
+    if only_plan:
+        everyones = {limit.id for limit in table.everyone}
+        limits = tuple(limit for limit in limits if limit.id not in everyones)
     if earlier is not None:
         met = {limit.id for limit in earlier.unweighed} | {weighed.limit.id for weighed in earlier.weighed}
         limits = tuple(limit for limit in limits if limit.id not in met)
     return limits
 
 
+def _take(limits: tuple[Limit, ...], caller: Caller, cost: int, patience_ticks: int) -> Decision:
+    if leases.cover(limits):
+        return leases.take(limits, caller, cost=cost)
+    return buckets.take(limits, caller, cost=cost, patience_ticks=patience_ticks)
+
+
+async def _atake(limits: tuple[Limit, ...], caller: Caller, cost: int, patience_ticks: int) -> Decision:
+    if leases.cover(limits):
+        return await leases.atake(limits, caller, cost=cost)
+    return await buckets.atake(limits, caller, cost=cost, patience_ticks=patience_ticks)
+
+
 def _nothing_to_weigh(cost: int) -> Decision:
-    return Decision(allowed=True, cost=cost, source="off", decided_at=time.time())
+    return Decision(allowed=True, cost=cost, source="off", decided_ticks=_now_ticks())
 
 
 def _undecided(limits: tuple[Limit, ...], cost: int, failure: Exception) -> Decision:
@@ -159,7 +193,7 @@ def _undecided(limits: tuple[Limit, ...], cost: int, failure: Exception) -> Deci
         allowed=not closed,
         source="unchecked",
         cost=cost,
-        decided_at=time.time(),
+        decided_ticks=_now_ticks(),
         failure=reason,
         unweighed=limits,
     )
@@ -176,20 +210,6 @@ def _concluded(
     return decision
 
 
-def _joined(earlier: Decision, later: Decision) -> Decision:
-    """One answer over what two doors weighed for the same request."""
-    weighed = earlier.weighed if later.allowed else tuple(w.given_back() for w in earlier.weighed)
-    undecided = later.allowed and (later.source == "off" or earlier.source == "unchecked")
-    return replace(
-        later,
-        source=earlier.source if undecided else later.source,
-        decided_at=earlier.decided_at if later.source == "off" else later.decided_at,
-        weighed=weighed + later.weighed,
-        unweighed=earlier.unweighed + later.unweighed,
-        failure=later.failure or earlier.failure,
-    )
-
-
 def _give_back(earlier: Decision) -> None:
     try:
         buckets.refund(earlier)
@@ -202,6 +222,14 @@ async def _agive_back(earlier: Decision) -> None:
         await buckets.arefund(earlier)
     except Exception as failure:
         logger.warning("A refused request keeps the charge of an earlier limit: %s", failure)
+
+
+def _ticks(seconds: float) -> int:
+    return int(seconds * TICKS_PER_SECOND)
+
+
+def _now_ticks() -> int:
+    return _ticks(time.time() - EPOCH_SECONDS)
 
 
 def _demand_valid(cost: int) -> None:

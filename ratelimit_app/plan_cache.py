@@ -7,6 +7,7 @@ When the database is gone, the last good snapshot goes on serving.
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Iterable
@@ -24,6 +25,8 @@ logger = logging.getLogger("ratelimit_app")
 
 #: How long a snapshot goes on when the database could not be read.
 _RETRY_SECONDS = 1.0
+#: How many kinds of request a snapshot remembers the limits of.
+_SELECTIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +41,31 @@ class PlanTable:
     anonymous_plan_id: int = 0
     #: Limits that every request meets beside its caller's plan.
     everyone: tuple[Limit, ...] = ()
-    _selected: dict[tuple[int, str, str], tuple[Limit, ...]] = field(default_factory=dict, repr=False)
+    #: The plan of each slug.
+    slugs: dict[str, int] = field(default_factory=dict)
+    _selected: dict[tuple[int, str, str, str], tuple[Limit, ...]] = field(default_factory=dict, repr=False)
 
-    def select(self, plan_id: int, *, scope: str, mode: str) -> tuple[Limit, ...]:
-        """The limits of a caller on that plan for one scope of routes; `mode` "shadow" makes all shadow."""
-        wanted = plan_id, scope, mode
+    def select(self, plan_id: int, *, scope: str, method: str, mode: str) -> tuple[Limit, ...]:
+        """The limits of a caller on that plan for one kind of request; `mode` "shadow" makes all shadow.
+
+        Of a limit that is spread over shards, one of them, picked at random.
+        """
+        wanted = plan_id, scope, method, mode
         selected = self._selected.get(wanted)
         if selected is None:
             covering = [
-                limit for limit in (*self.everyone, *self.limits.get(plan_id, ())) if limit.scope in ("", scope)
+                limit
+                for limit in (*self.everyone, *self.limits.get(plan_id, ()))
+                if limit.scope in ("", scope) and _covers(limit, method)
             ]
             if mode == "shadow":
                 covering = [replace(limit, mode="shadow") for limit in covering]
-            selected = self._selected[wanted] = tuple(covering)
+            if len(self._selected) < _SELECTIONS:  # methods and scopes may come from outside
+                self._selected[wanted] = tuple(covering)
+            selected = tuple(covering)
+        for limit in selected:
+            if limit.shards > 1:
+                return tuple(random.choice(each.parts) for each in selected)  # noqa: S311 - spreads load
         return selected
 
     def plan_id(self, caller: Caller) -> int:
@@ -118,13 +133,14 @@ def _read() -> PlanTable:
     using = router.db_for_write(Plan)
     # The version is read first: at worst the rest is newer than it says, and is read once more.
     version = Version.objects.using(using).filter(name="plans").values_list("number", flat=True).first() or 0
-    audiences = dict(Plan.objects.using(using).values_list("pk", "audience"))
+    plans = list(Plan.objects.using(using).values_list("pk", "slug", "audience"))
     rows = PlanLimit.objects.using(using).exclude(mode="off").order_by("pk")
-    _table = _tabulate(version, audiences, rows)
+    _table = _tabulate(version, plans, rows)
     return _table
 
 
-def _tabulate(version: int, audiences: dict[int, str], rows: Iterable[PlanLimit]) -> PlanTable:
+def _tabulate(version: int, plans: list[tuple[int, str, str]], rows: Iterable[PlanLimit]) -> PlanTable:
+    audiences = {pk: audience for pk, _slug, audience in plans}
     limits: dict[int, tuple[Limit, ...]] = {}
     everyone: tuple[Limit, ...] = ()
     for row in rows:
@@ -132,5 +148,14 @@ def _tabulate(version: int, audiences: dict[int, str], rows: Iterable[PlanLimit]
             everyone += (row.as_limit(),)
         else:
             limits[row.plan_id] = (*limits.get(row.plan_id, ()), row.as_limit())
-    anonymous = next((pk for pk, audience in audiences.items() if audience == "anonymous"), 0)
-    return PlanTable(version=version, limits=limits, anonymous_plan_id=anonymous, everyone=everyone)
+    return PlanTable(
+        version=version,
+        limits=limits,
+        anonymous_plan_id=next((pk for pk, audience in audiences.items() if audience == "anonymous"), 0),
+        everyone=everyone,
+        slugs={slug: pk for pk, slug, _audience in plans},
+    )
+
+
+def _covers(limit: Limit, method: str) -> bool:
+    return not limit.methods or ("GET" if method == "HEAD" else method) in limit.methods

@@ -18,6 +18,8 @@ from ratelimit_app.limits import Decision, Limit, Weighed
 
 #: The text of every 401.
 UNAUTHORIZED = "A valid API key is required."
+#: The text of a 503 when Redis could not decide.
+UNCHECKABLE = "This request cannot be checked against its limit right now."
 #: When to come back after a 503; Redis is looked at again long before.
 UNAVAILABLE_RETRY_AFTER_SECONDS = 5
 #: For `Access-Control-Expose-Headers`, so that scripts in browsers can read them.
@@ -35,8 +37,9 @@ _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 
 
 def status_of(decision: Decision) -> int:
-    """The status of a refusal: 429, or 503 when a limit that fails closed could not be weighed."""
-    return 503 if decision.source == "unchecked" else 429
+    """The status of a refusal: 429; 503 when it is the platform that is full, or a limit could not be weighed."""
+    limit = decision.refused_by
+    return 503 if decision.source == "unchecked" or (limit and limit.per == "everyone") else 429
 
 
 def rate_headers(decision: Decision) -> Iterator[tuple[str, str]]:
@@ -46,13 +49,12 @@ def rate_headers(decision: Decision) -> Iterator[tuple[str, str]]:
     if tightest is None or decision.source == "unchecked":
         return
     if "legacy" in kinds:
-        yield "X-RateLimit-Limit", str(tightest.limit.burst)
+        yield "X-RateLimit-Limit", str(tightest.limit.capacity)
         yield "X-RateLimit-Remaining", str(tightest.remaining)
         yield "X-RateLimit-Reset", str(decision.reset_at)
     if "ietf" in kinds:
-        enforced = [weighed for weighed in decision.weighed if weighed.limit.mode == "enforce"]
-        yield "RateLimit-Policy", ", ".join(_policy(weighed) for weighed in enforced)
-        yield "RateLimit", ", ".join(_quota(weighed) for weighed in enforced)
+        yield "RateLimit-Policy", ", ".join(_policy(weighed) for weighed in decision.shown)
+        yield "RateLimit", ", ".join(_quota(weighed) for weighed in decision.shown)
 
 
 def write(response: HttpResponseBase, decision: Decision) -> None:
@@ -62,7 +64,7 @@ def write(response: HttpResponseBase, decision: Decision) -> None:
     if decision.allowed or response.status_code not in (429, 503):
         return
     status = status_of(decision)
-    wait = UNAVAILABLE_RETRY_AFTER_SECONDS if status == 503 else decision.retry_after_seconds
+    wait = UNAVAILABLE_RETRY_AFTER_SECONDS if decision.source == "unchecked" else decision.retry_after_seconds
     waits = [seconds for seconds in (wait, _seconds(response.get("Retry-After", ""))) if seconds is not None]
     if waits:
         response["Retry-After"] = str(max(waits))
@@ -108,14 +110,14 @@ def _problem(decision: Decision, status: int, wait: int | None) -> dict[str, obj
     limit = decision.refused_by
     if status == 503:
         kind, title = "temporary-reduced-capacity", "Temporarily unavailable"
-        detail = ["This request cannot be checked against its limit right now."]
+        detail = [UNCHECKABLE if decision.source == "unchecked" else "The API as a whole is at its limit."]
     else:
         kind, title = "quota-exceeded", "Quota exceeded"
         detail = [_allowance(limit)] if limit else []
     if wait is not None:
         detail.append(f"Try again in {wait} second{'' if wait == 1 else 's'}.")
     elif limit is not None:
-        detail.append(f"A request may cost at most {limit.burst}, this one costs {decision.cost}.")
+        detail.append(f"A request may cost at most {limit.capacity}, this one costs {decision.cost}.")
     return {
         "type": _PROBLEM_TYPES + kind,
         "title": title,
@@ -132,11 +134,11 @@ def _allowance(limit: Limit) -> str:
 
 
 def _policy(weighed: Weighed) -> str:
-    return f'"{weighed.limit.name}";q={weighed.limit.burst};w={weighed.limit.fill_seconds}'
+    return f'"{weighed.limit.name}";q={weighed.limit.capacity};w={weighed.limit.fill_seconds}'
 
 
 def _quota(weighed: Weighed) -> str:
-    next_token = f";t={weighed.next_token_seconds}" if weighed.debt_ticks else ""
+    next_token = f";t={weighed.next_token_seconds}" if weighed.level.next_ticks else ""
     return f'"{weighed.limit.name}";r={weighed.remaining}{next_token}'
 
 

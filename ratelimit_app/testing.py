@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ratelimit_app import buckets, changes, key_cache, plan_cache, usage
+from ratelimit_app import buckets, changes, key_cache, leases, plan_cache, usage
 
 
 def reset() -> int:
@@ -17,4 +17,5 @@ def reset() -> int:
     plan_cache.clear()
     key_cache.forget(None)
     usage.reset()
+    leases.reset()
     return buckets.delete_all()

@@ -11,7 +11,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.test import Client
 
-from ratelimit_app.models import Plan
+from ratelimit_app.models import Plan, PlanLimit
 
 KEYS = "/admin/ratelimit_app/apikey/"
 PLANS = "/admin/ratelimit_app/plan/"
@@ -48,3 +48,39 @@ def shown_key(answer: Any) -> str:
 def rows_of(answer: Any) -> list[Any]:
     assert answer.status_code == 200
     return list(answer.context["cl"].result_list)
+
+
+def plan_form(limit: PlanLimit | None = None, /, **fields: Any) -> dict[str, Any]:
+    """What a browser sends for a plan with one limit."""
+    values = {
+        "name": "free",
+        "algorithm": "token_bucket",
+        "requests": "60",
+        "period_seconds": "60",
+        "burst": "20",
+        "per": "key",
+        "scope": "",
+        "methods": "",
+        "shards": "",
+        "mode": "enforce",
+        "on_failure": "open",
+    } | {name: value for name, value in fields.items() if name not in ("plan_name", "slug", "audience")}
+    form = {f"limits-0-{name}": value for name, value in values.items()}
+    return {
+        "name": fields.get("plan_name", "Free"),
+        "slug": fields.get("slug", "free"),
+        "description": "",
+        "audience": fields.get("audience", "keys"),
+        "limits-TOTAL_FORMS": "1",
+        "limits-INITIAL_FORMS": "1" if limit else "0",
+        "limits-0-id": limit.pk if limit else "",
+        "limits-0-plan": limit.plan_id if limit else "",
+        **form,
+    }
+
+
+def errors_of(answer: Any) -> dict[str, list[str]]:
+    """Errors by field of the plan's form and of its one limit."""
+    assert answer.status_code == 200
+    found: dict[str, list[str]] = {**answer.context["adminform"].form.errors}
+    return found | answer.context["inline_admin_formsets"][0].formset.forms[0].errors

@@ -12,7 +12,7 @@ from typing import Any, cast
 import redis
 
 from ratelimit_app import shipping
-from ratelimit_app.limits import Caller, Decision, Limit, Weighed
+from ratelimit_app.limits import Caller, Decision, Level, Limit, Weighed
 
 CALLER = Caller(key_id=7, plan_id=3, bucket_identity="aaaa", user_id="1", address="192.0.2.1")
 LIMIT = Limit(id=11, name="pro", requests=60, period_seconds=60, burst=20)
@@ -26,7 +26,8 @@ def caller(number: int) -> Caller:
 
 
 def _weighed(limit: Limit, *, wait_seconds: int) -> Weighed:
-    return Weighed(limit, b"bucket", debt_ticks=0, charged_ticks=0, wait_ticks=wait_seconds * 10_000_000)
+    level = Level(remaining=limit.capacity, next_ticks=0, full_ticks=0)
+    return Weighed(limit, b"bucket", level, charged=0, wait_ticks=wait_seconds * 10_000_000)
 
 
 ALLOWED = Decision(True, (_weighed(LIMIT, wait_seconds=0),))

@@ -104,6 +104,11 @@ def retry_after(answer: Any) -> int:
     return int(text)
 
 
+def limits_of(answer: Any) -> list[str]:
+    """The names of the limits that the answer's headers show."""
+    return [part.split(";")[0].strip('" ') for part in answer.get("RateLimit", "").split(",") if part]
+
+
 def problem(answer: Any) -> dict[str, Any]:
     assert answer["Content-Type"] == "application/problem+json"
     return json.loads(answer.content)

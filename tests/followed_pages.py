@@ -20,6 +20,11 @@ ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+def section(page: str, heading: str) -> str:
+    """What stands below a heading of the second level."""
+    return (ROOT / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
 def fences(text: str, *languages: str) -> Iterator[tuple[str, str]]:
     """(language, code) of each code block, in order."""
     for language, code in FENCE.findall(text):

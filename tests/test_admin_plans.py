@@ -12,42 +12,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from ratelimit_app.models import Plan, PlanLimit
-from tests.admin_pages import PLANS
+from tests.admin_pages import PLANS, errors_of, plan_form
 
 pytestmark = pytest.mark.django_db
-
-
-def plan_form(limit: PlanLimit | None = None, /, **fields: Any) -> dict[str, Any]:
-    """What a browser sends for a plan with one limit."""
-    values = {
-        "name": "free",
-        "requests": "60",
-        "period_seconds": "60",
-        "burst": "20",
-        "per": "key",
-        "scope": "",
-        "mode": "enforce",
-        "on_failure": "open",
-    } | {name: value for name, value in fields.items() if name not in ("plan_name", "slug", "audience")}
-    form = {f"limits-0-{name}": value for name, value in values.items()}
-    return {
-        "name": fields.get("plan_name", "Free"),
-        "slug": fields.get("slug", "free"),
-        "description": "",
-        "audience": fields.get("audience", "keys"),
-        "limits-TOTAL_FORMS": "1",
-        "limits-INITIAL_FORMS": "1" if limit else "0",
-        "limits-0-id": limit.pk if limit else "",
-        "limits-0-plan": limit.plan_id if limit else "",
-        **form,
-    }
-
-
-def errors_of(answer: Any) -> dict[str, list[str]]:
-    """Errors by field of the plan's form and of its one limit."""
-    assert answer.status_code == 200
-    found: dict[str, list[str]] = {**answer.context["adminform"].form.errors}
-    return found | answer.context["inline_admin_formsets"][0].formset.forms[0].errors
 
 
 def test_a_plan_is_created_with_its_limits(admin_client: Client) -> None:
@@ -107,6 +74,98 @@ def test_c10_more_than_can_be_counted_exactly_is_an_error_on_the_burst(admin_cli
     errors = errors_of(answer)
     assert list(errors) == ["burst"]
     assert "more than 14 years" in errors["burst"][0]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "field", "words"),
+    [
+        ({"algorithm": "sliding_log", "requests": "10001", "burst": ""}, "requests", "10,000 a period at most"),
+        ({"algorithm": "sliding_window", "requests": "1000000000", "period_seconds": "9001"}, "requests", "exactly"),
+        ({"algorithm": "token_bucket", "burst": ""}, "burst", "required"),
+        ({"algorithm": "leaky_bucket", "burst": ""}, "burst", "required"),
+        ({"algorithm": "backwards"}, "algorithm", "backwards"),
+        ({"per": "everyone", "burst": "5", "shards": "6"}, "burst", "Each shard needs one"),
+        ({"per": "everyone", "shards": "65"}, "shards", "64"),
+        ({"shards": "0"}, "shards", "1"),
+        ({"lease": "on", "burst": "2"}, "burst", "3 at least"),
+        ({"lease": "on", "algorithm": "fixed_window", "burst": ""}, "lease", "token bucket"),
+        ({"methods": "GET, PSOT"}, "methods", "PSOT"),
+        ({"methods": "GET\N{LATIN SMALL LETTER O WITH DIAERESIS}"}, "methods", "HTTP method"),
+    ],
+)
+def test_what_does_not_fit_together_is_one_error_on_the_field_to_change(
+    admin_client: Client, numbers: dict[str, str], field: str, words: str
+) -> None:
+    errors = errors_of(admin_client.post(PLANS + "add/", plan_form(**numbers)))
+
+    assert list(errors) == [field]
+    assert len(errors[field]) == 1
+    assert words in errors[field][0]
+    assert not Plan.objects.exists()
+
+
+def test_the_model_names_the_same_field_as_the_form(make_plan: Any) -> None:
+    limit = make_plan().limits.get()
+    for changes, field in [
+        ({"algorithm": "sliding_log", "requests": 10_001}, "requests"),
+        ({"per": "everyone", "requests": 5, "burst": 5, "shards": 6}, "burst"),
+        ({"per": "everyone", "algorithm": "fixed_window", "requests": 5, "burst": 50, "shards": 6}, "requests"),
+    ]:
+        limit.refresh_from_db()
+        for name, value in changes.items():
+            setattr(limit, name, value)
+        with pytest.raises(ValidationError) as caught:
+            limit.full_clean()
+        assert list(caught.value.message_dict) == [field]
+
+
+@pytest.mark.parametrize("algorithm", ["fixed_window", "sliding_window", "sliding_log"])
+def test_windows_and_logs_need_no_burst(admin_client: Client, algorithm: str) -> None:
+    assert admin_client.post(PLANS + "add/", plan_form(algorithm=algorithm, burst="")).status_code == 302
+
+    limit = PlanLimit.objects.get()
+    assert (limit.algorithm, limit.burst, limit.shards) == (algorithm, 60, 10)
+
+
+@pytest.mark.parametrize(
+    ("typed", "stored"),
+    [
+        ("", ""),
+        ("post", "POST"),
+        (" post, Put ", "POST,PUT"),
+        ("GET;HEAD", "GET"),
+        ("head", "GET"),
+        ("POST POST\tDELETE,", "POST,DELETE"),
+    ],
+)
+def test_methods_are_stored_as_they_are_compared(admin_client: Client, typed: str, stored: str) -> None:
+    assert admin_client.post(PLANS + "add/", plan_form(methods=typed)).status_code == 302
+    assert PlanLimit.objects.get().methods == stored
+
+
+def test_the_form_says_what_an_algorithm_remembers_and_what_shards_ask_for(admin_client: Client) -> None:
+    page = admin_client.get(PLANS + "add/").content.decode()
+
+    for words in ("about 10 bytes for each request", "10,000 at most", "Burst at least as many", "POST, PUT"):
+        assert words in page
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({}, "60 per 60 s, burst 20"),
+        ({"algorithm": "leaky_bucket"}, "60 per 60 s, queue 20"),
+        ({"algorithm": "sliding_log", "per": "user"}, "60 per 60 s, sliding log, per user"),
+        ({"scope": "exports", "methods": "post"}, "60 per 60 s, burst 20, on POST exports"),
+        (
+            {"requests": "200000", "period_seconds": "1", "burst": "200000", "per": "everyone", "mode": "shadow"},
+            "200,000 per 1 s, burst 200,000, per everyone (shadow)",
+        ),
+    ],
+)
+def test_the_list_of_plans_says_each_limit_in_one_line(admin_client: Client, fields: dict[str, str], line: str) -> None:
+    assert admin_client.post(PLANS + "add/", plan_form(**fields)).status_code == 302
+    assert f">{line}<" in admin_client.get(PLANS).content.decode()
 
 
 def test_the_largest_numbers_that_fit_are_stored(admin_client: Client) -> None:

@@ -29,7 +29,7 @@ def limit(requests: int = 1, period_seconds: int = 3600, burst: int = 3, **field
 
 def edited(old: Limit, **numbers: Any) -> Limit:
     """The limit as the plan table gives it after an edit of its numbers."""
-    earlier = ((old.generation, old.capacity_ticks), *old.earlier)[:3]
+    earlier = (replace(old, earlier=()), *old.earlier)[:3]
     return replace(old, **numbers, generation=old.generation + 1, earlier=earlier)
 
 
@@ -247,7 +247,7 @@ def test_a_refund_gives_back_what_was_taken_and_no_more():
     one, two = limit(id=1), limit(id=2, burst=5)
     first = buckets.take((one, two), CALLER, cost=2)
     buckets.refund(first)
-    assert [weighed.debt_ticks for weighed in buckets.take((one, two), CALLER, dry=True).weighed] == [0, 0]
+    assert [weighed.level.full_ticks for weighed in buckets.take((one, two), CALLER, dry=True).weighed] == [0, 0]
     buckets.refund(first)
     assert remaining(buckets.take((one, two), CALLER, dry=True)) == [3, 5]
 

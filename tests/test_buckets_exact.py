@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from ratelimit_app import buckets, connections
+from ratelimit_app import buckets
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit
 
 _HISTORIES = {"thorough": 10_000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 1_000)
@@ -67,7 +67,7 @@ class ExactLimit:
 
     def edit(self, **numbers: Any) -> None:
         old = self.limit
-        earlier = ((old.generation, old.capacity_ticks), *old.earlier)[:3]
+        earlier = (replace(old, earlier=()), *old.earlier)[:3]
         self.limit = replace(old, **numbers, generation=old.generation + 1, earlier=earlier)
         self.passed.clear()
 
@@ -116,14 +116,6 @@ steps = st.lists(
 )
 
 
-def refund_at(decision: Decision, now: int) -> None:
-    """`buckets.refund`, on the clock of this test."""
-    charged = [weighed for weighed in decision.weighed if weighed.charged_ticks]
-    if charged:
-        names = buckets._buckets_of(charged)
-        connections.call(buckets._TAKE, names, connections.packed(now, 0, FLOOR_MS), buckets._giving_back(charged))
-
-
 class History:
     """One caller's life: what Redis decides, held against the model at every step."""
 
@@ -144,7 +136,7 @@ class History:
             tuple(exact.limit for exact in self.limits), self.caller, cost=cost, now_ticks=self.now, floor_ms=FLOOR_MS
         )
         states = [
-            exact.bucket(self.now, weighed.debt_ticks - weighed.charged_ticks)
+            exact.bucket(self.now, weighed.level.full_ticks - weighed.charged * weighed.limit.interval_ticks)
             for exact, weighed in zip(self.limits, decision.weighed, strict=True)
         ]
         fits = [state.tokens >= cost for state in states]
@@ -160,7 +152,7 @@ class History:
                 state.tokens -= cost
                 exact.passed.append((self.now, cost))
             assert weighed.remaining == state.tokens // 1
-            assert weighed.debt_ticks == state.debt_ticks
+            assert weighed.level.full_ticks == state.debt_ticks
         self.decisions.append(decision)
         return decision
 
@@ -168,9 +160,9 @@ class History:
         if not self.decisions:
             return
         decision = self.decisions.pop(number % len(self.decisions))
-        refund_at(decision, self.now)
+        buckets.refund(decision, now_ticks=self.now, floor_ms=FLOOR_MS)
         for exact, weighed in zip(self.limits, decision.weighed, strict=True):
-            if weighed.charged_ticks:
+            if weighed.charged:
                 bucket = exact.generations[weighed.limit.generation]
                 bucket.advance(self.now)
                 bucket.tokens = min(Fraction(bucket.burst), bucket.tokens + decision.cost)

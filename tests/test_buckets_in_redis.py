@@ -139,7 +139,7 @@ def test_odd_numbers_in_a_bucket_neither_free_nor_freeze_a_caller(value, redis_c
     redis_client.set(name, value, ex=3600)
     decision = buckets.take((FIRST,), CALLER)
     assert 0 <= decision.weighed[0].remaining <= 9
-    assert decision.weighed[0].debt_ticks <= FIRST.capacity_ticks
+    assert decision.weighed[0].level.full_ticks <= FIRST.capacity_ticks
     assert redis_client.pttl(name) <= 3_600_000 * 10
 
 

@@ -73,7 +73,8 @@ def save_in_admin(admin_client) -> Callable[..., None]:
 
     def save(plan: Plan, **changes: int) -> None:
         limit = plan.limits.get()
-        fields = ("name", "requests", "period_seconds", "burst", "per", "scope", "mode", "on_failure")
+        fields = ["name", "scope", "methods", "algorithm", "requests", "period_seconds", "burst"]
+        fields += ["per", "shards", "mode", "on_failure"]
         form = {
             "name": plan.name,
             "slug": plan.slug,

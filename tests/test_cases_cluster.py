@@ -95,7 +95,6 @@ def test_c17_a_script_touches_declared_names_in_one_slot(door, braces, cluster, 
             assert len({cluster.cluster("KEYSLOT", name) for name in names}) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="limits of one decision that live on different nodes: a later change")
 @every_door
 def test_c17_limits_that_count_by_different_things_work_on_a_cluster(
     door, cluster, make_plan, make_key, django_user_model

@@ -15,17 +15,12 @@ import pytest
 import requests
 
 from ratelimit_app import checks, conf
-from tests.followed_pages import FENCE, ROOT, Project, fences
+from tests.followed_pages import FENCE, ROOT, Project, fences, section
 from tests.servers import RedisServer
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # --- What is written ---------------------------------------------------------------------------
-
-
-def section(page: str, heading: str) -> str:
-    """What stands below a heading of the second level."""
-    return (ROOT / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
 
 
 def anchors(page: Path) -> set[str]:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimit_app.limits import MAX_FILL_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit, Weighed
+from ratelimit_app.algorithms import RULES
+from ratelimit_app.limits import EPOCH_SECONDS, MAX_FILL_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit, Weighed
 
 
 def limit(requests: int = 60, period_seconds: int = 60, burst: int = 20, **fields: Any) -> Limit:
@@ -25,7 +26,8 @@ def limit(requests: int = 60, period_seconds: int = 60, burst: int = 20, **field
 
 
 def weighed(of: Limit, *, debt: int = 0, wait: int | None = 0, charged: int = 0) -> Weighed:
-    return Weighed(of, b"bucket", debt, charged, wait)
+    level = RULES[of.algorithm].level(of, (debt,), 0, 0)
+    return Weighed(of, b"bucket", level, charged, wait)
 
 
 # --- Limit -------------------------------------------------------------------------------------------
@@ -52,10 +54,13 @@ def test_the_longest_bucket_and_the_moment_it_is_full_fit_a_double_until_2040():
 
 
 def test_values_cannot_be_changed():
-    for value in (limit(), Caller(), weighed(limit()), Decision(allowed=True)):
+    for value in (limit(), Caller(), Decision(allowed=True)):
         name = dataclasses.fields(value)[0].name
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, name, None)
+    for pair in (weighed(limit()), weighed(limit()).level):
+        with pytest.raises(AttributeError):
+            setattr(pair, pair._fields[0], None)
 
 
 # --- Caller ------------------------------------------------------------------------------------------
@@ -84,10 +89,10 @@ def test_a_limit_counts_the_nearest_thing_that_a_caller_has(caller, by_key, by_u
 
 def test_the_tightest_enforced_limit_is_the_one_that_is_told():
     wide, narrow, watched = limit(burst=20), limit(burst=5, id=2), limit(burst=1, id=3, mode="shadow")
-    decision = Decision(allowed=True, weighed=(weighed(wide), weighed(narrow), weighed(watched)), decided_at=1000.0)
+    decision = Decision(allowed=True, weighed=(weighed(wide), weighed(narrow), weighed(watched)))
     assert decision.tightest is not None
     assert decision.tightest.limit is narrow
-    assert (decision.remaining, decision.reset_at) == (5, 1000)
+    assert (decision.remaining, decision.reset_at) == (5, EPOCH_SECONDS)
 
 
 def test_a_decision_over_shadow_limits_alone_tells_nothing():
@@ -127,16 +132,19 @@ def test_an_unchecked_refusal_names_the_limit_that_is_closed():
 @given(burst=st.integers(1, 50), debt=st.integers(0, 10**9))
 def test_the_next_token_comes_when_it_is_said_and_not_a_second_earlier(burst, debt):
     of = limit(7, 3, burst)
-    now = weighed(of, debt=min(debt, of.capacity_ticks))
+    debt = min(debt, of.capacity_ticks)
+    now = weighed(of, debt=debt)
     seconds = now.next_token_seconds
-    later = weighed(of, debt=max(0, now.debt_ticks - seconds * TICKS_PER_SECOND))
-    if now.debt_ticks == 0:
+    later = weighed(of, debt=max(0, debt - seconds * TICKS_PER_SECOND))
+    if debt == 0:
         assert seconds == 0
     else:
         assert later.remaining > now.remaining
-        sooner = weighed(of, debt=max(0, now.debt_ticks - (seconds - 1) * TICKS_PER_SECOND))
+        sooner = weighed(of, debt=max(0, debt - (seconds - 1) * TICKS_PER_SECOND))
         assert sooner.remaining == now.remaining or seconds == 1
 
 
 def test_what_is_given_back_is_no_longer_charged():
-    assert weighed(limit(), debt=30, charged=10).given_back() == weighed(limit(), debt=20)
+    interval = limit().interval_ticks
+    assert weighed(limit(), debt=3 * interval, charged=1).given_back() == weighed(limit(), debt=2 * interval)
+    assert weighed(limit(), debt=3 * interval, charged=3).given_back() == weighed(limit())

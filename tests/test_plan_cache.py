@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
 
 import pytest
 from django.db import DatabaseError, connection
 
 from ratelimit_app import plan_cache
-from ratelimit_app.limits import Caller
+from ratelimit_app.limits import TICKS_PER_SECOND, Caller
 from ratelimit_app.models import PlanLimit
 
 
@@ -26,8 +28,8 @@ def unreadable(table: str = "ratelimit_app_planlimit") -> Iterator[None]:
             cursor.execute(f"ALTER TABLE gone RENAME TO {table}")
 
 
-def names(plan_id: int, *, scope: str = "", mode: str = "enforce") -> list[str]:
-    return [limit.name for limit in plan_cache.table().select(plan_id, scope=scope, mode=mode)]
+def names(plan_id: int, *, scope: str = "", method: str = "GET", mode: str = "enforce") -> list[str]:
+    return [limit.name for limit in plan_cache.table().select(plan_id, scope=scope, method=method, mode=mode)]
 
 
 # --- What a snapshot holds -----------------------------------------------------------------------------
@@ -49,11 +51,58 @@ def test_a_scope_selects_its_limits_beside_those_for_every_route(make_plan):
     assert names(plan.pk, scope="other") == ["pro"]
 
 
+@pytest.mark.parametrize(
+    ("method", "met"),
+    [
+        ("GET", ["pro", "reads"]),
+        ("HEAD", ["pro", "reads"]),
+        ("POST", ["pro", "writes"]),
+        ("PUT", ["pro", "writes"]),
+        ("PATCH", ["pro"]),
+        ("", ["pro"]),
+    ],
+)
+def test_methods_select_their_limits_beside_those_for_every_method_and_head_counts_as_get(method, met, make_plan):
+    plan = make_plan("pro")
+    plan.limits.create(name="reads", requests=1, burst=1, methods="GET")
+    plan.limits.create(name="writes", requests=1, burst=1, methods="POST,PUT")
+    assert names(plan.pk, method=method) == met
+
+
+@pytest.mark.parametrize("audience", ["keys", "everyone"])
+def test_of_a_limit_per_everyone_one_shard_is_picked_each_as_often_as_the_others(audience, make_plan):
+    plan = make_plan("cap", 1_000, 1, 105, audience=audience, per="everyone", shards=10)
+    picked: Counter[int] = Counter()
+    for _ in range(10_000):
+        [limit] = plan_cache.table().select(plan.pk, scope="", method="GET", mode="enforce")
+        picked[limit.shard] += 1
+        assert limit.burst in (10, 11)
+    assert sorted(picked) == list(range(1, 11))
+    assert all(800 < times < 1_200 for times in picked.values())  # six standard deviations
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log"])
+def test_the_shards_of_a_limit_together_are_the_limit(algorithm, make_plan):
+    make_plan("cap", 107, 60, 33, audience="everyone", per="everyone", shards=10, algorithm=algorithm)
+    [limit] = plan_cache.table().everyone
+    assert len(limit.parts) == 10
+    assert sum(part.capacity for part in limit.parts) == limit.capacity
+    rate = sum(Fraction(TICKS_PER_SECOND, part.interval_ticks) for part in limit.parts)
+    assert rate <= Fraction(107, 60)
+    assert rate > Fraction(107, 60) * Fraction(999_999, 1_000_000)
+
+
+def test_a_limit_that_is_not_per_everyone_has_no_shards(make_plan):
+    plan = make_plan("pro", burst=3, shards=10)
+    [limit] = plan_cache.table().select(plan.pk, scope="", method="GET", mode="enforce")
+    assert (limit.shards, limit.shard, limit.burst) == (1, 0, 3)
+
+
 def test_limits_that_are_off_are_not_weighed_and_shadow_for_all_makes_all_shadow(make_plan):
     plan = make_plan("pro")
     plan.limits.create(name="off", requests=1, burst=1, mode="off")
     assert names(plan.pk) == ["pro"]
-    [limit] = plan_cache.table().select(plan.pk, scope="", mode="shadow")
+    [limit] = plan_cache.table().select(plan.pk, scope="", method="GET", mode="shadow")
     assert limit.mode == "shadow"
 
 
@@ -106,7 +155,7 @@ def test_threads_never_see_half_an_edit(make_plan, configure):
 
     def look() -> None:
         while not ended.is_set():
-            limits = plan_cache.table().select(plan.pk, scope="", mode="enforce")
+            limits = plan_cache.table().select(plan.pk, scope="", method="GET", mode="enforce")
             seen.add(tuple(limit.burst for limit in limits))
         connection.close()
 

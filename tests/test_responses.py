@@ -10,21 +10,25 @@ import pytest
 from django.http import HttpResponse, StreamingHttpResponse
 
 from ratelimit_app import responses
-from ratelimit_app.limits import TICKS_PER_SECOND, Decision, Limit, Weighed
+from ratelimit_app.algorithms import RULES
+from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Decision, Limit, Weighed
 
 LIMIT = Limit(id=1, name="pro", requests=60, period_seconds=60, burst=20)
 DAILY = Limit(id=2, name="daily", requests=1, period_seconds=86_400, burst=5)
 SHADOW = Limit(id=3, name="trial", requests=1, period_seconds=60, burst=1, mode="shadow")
+#: A quarter of a second after 1,800,000,000.
+DECIDED = (1_800_000_000 - EPOCH_SECONDS) * TICKS_PER_SECOND + TICKS_PER_SECOND // 4
 
 
 def weighed(limit: Limit, used: int, *, wait_seconds: float | None = 0) -> Weighed:
     wait = None if wait_seconds is None else int(wait_seconds * TICKS_PER_SECOND)
-    return Weighed(limit, b"x", used * limit.interval_ticks, 0, wait)
+    level = RULES[limit.algorithm].level(limit, (used * limit.interval_ticks,), DECIDED, 0)
+    return Weighed(limit, b"x", level, 0, wait)
 
 
-ALLOWED = Decision(True, (weighed(LIMIT, 5), weighed(DAILY, 4), weighed(SHADOW, 1)), decided_at=1_800_000_000.25)
+ALLOWED = Decision(True, (weighed(LIMIT, 5), weighed(DAILY, 4), weighed(SHADOW, 1)), decided_ticks=DECIDED)
 REFUSED = Decision(
-    False, (weighed(LIMIT, 20, wait_seconds=0.4),), decided_at=1_800_000_000.25, receipt="5d2c1f2e-0000", cost=1
+    False, (weighed(LIMIT, 20, wait_seconds=0.4),), decided_ticks=DECIDED, receipt="5d2c1f2e-0000", cost=1
 )
 NEVER = replace(REFUSED, weighed=(weighed(DAILY, 0, wait_seconds=None),), cost=6)
 CLOSED = Decision(
@@ -83,7 +87,7 @@ def test_every_header_that_is_sent_can_be_exposed_to_scripts():
 
 def test_large_numbers_are_plain_digits():
     huge = Limit(id=1, name="huge", requests=1_000_000, period_seconds=1, burst=2_000_000_000)
-    told = headers(Decision(True, (weighed(huge, 1),), decided_at=1e9))
+    told = headers(Decision(True, (weighed(huge, 1),), decided_ticks=DECIDED))
     assert told["X-RateLimit-Remaining"] == "1999999999"
     assert "e+" not in repr(told)
 

@@ -7,6 +7,7 @@ we die without the chance to (SIGKILL, os._exit), the keeper sees its pipe end a
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import random
 import signal
@@ -75,11 +76,29 @@ def signal_group(process: Process, number: signal.Signals) -> None:
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below the ranges that systems take client ports from."""
+    """A port that nobody listens on, below the ranges that systems take client ports from.
+
+    It stays ours until this process ends: another that asks here meanwhile is given another one.
+    """
     for port in random.SystemRandom().sample(range(20_000, 32_000), 500):
-        if port_is_free(port):
+        if _claim(port):
             return port
     raise OSError("no free port between 20000 and 32000")
+
+
+def _claim(port: int) -> bool:
+    folder = Path(tempfile.gettempdir()) / f"ratelimit_app_ports_{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    claim = os.open(folder / str(port), os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(claim)
+        return False
+    if not port_is_free(port):
+        os.close(claim)
+        return False
+    return True  # the system takes the lock away when this process ends
 
 
 def port_is_free(port: int, *, host: str = "127.0.0.1") -> bool:

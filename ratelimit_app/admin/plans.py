@@ -14,15 +14,19 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
+from django.views import View
 
 from ratelimit_app.limits import MAX_FILL_SECONDS, TICKS_PER_SECOND, Limit
 from ratelimit_app.models import APIKey, Plan, PlanLimit
-from ratelimit_app.models.plans import MAX_BURST, MAX_REQUESTS
+from ratelimit_app.models.plan_limits import BUCKETS, DEFAULT_SHARDS, MAX_BURST, MAX_REQUESTS, MAX_SHARDS
 from ratelimit_app.pages.text import grouped
 
 _DIGITS = re.compile(r"[+-]?[0-9]+")
 #: How far the rate enforced may lie below the one asked for before the form says so.
 _WORTH_A_NOTE = Fraction(1, 1000)
+_SEPARATORS = re.compile(r"[\s,;]+")
+#: The fields of a limit that have to fit together.
+_NUMBERS = {"requests", "period_seconds", "burst", "shards"}
 #: More keys than this on a plan are counted on the page that refuses to delete it, not listed.
 _LISTED_KEYS = 20
 
@@ -75,7 +79,7 @@ class PlanLimitForm(forms.ModelForm):  # type: ignore[type-arg]
         label=gettext_lazy("Requests"),
         min_value=1,
         max_value=MAX_REQUESTS,
-        help_text=gettext_lazy("gained each period"),
+        help_text=gettext_lazy("Each period. A sliding log can hold 10,000 at most."),
     )
     period_seconds = WholeNumberField(
         label=gettext_lazy("Period in seconds"), min_value=1, max_value=MAX_FILL_SECONDS, initial=60
@@ -84,32 +88,73 @@ class PlanLimitForm(forms.ModelForm):  # type: ignore[type-arg]
         label=gettext_lazy("Burst"),
         min_value=1,
         max_value=MAX_BURST,
-        help_text=gettext_lazy("may be sent at once, by a caller who was quiet"),
+        required=False,
+        help_text=gettext_lazy(
+            "Token bucket: how many a caller who was quiet may send at once. Leaky bucket: how many may queue. "
+            "Windows and logs do not read it: leave it empty."
+        ),
+    )
+    shards = WholeNumberField(
+        label=gettext_lazy("Shards"),
+        min_value=1,
+        max_value=MAX_SHARDS,
+        required=False,
+        initial=DEFAULT_SHARDS,
+        help_text=gettext_lazy(
+            "Read only per everyone: over how many buckets the budget is spread, so that no Redis node carries all of "
+            "it; 10 when left empty. Burst at least as many (windows, logs: requests); a request may cost no more than "
+            "one bucket's part."
+        ),
     )
 
     class Meta:
         model = PlanLimit
-        fields = ["name", "requests", "period_seconds", "burst", "per", "scope", "mode", "on_failure"]
+        fields = [
+            *("name", "scope", "methods", "algorithm", "requests", "period_seconds", "burst"),
+            *("per", "shards", "lease", "mode", "on_failure"),
+        ]
+        help_texts = {
+            "algorithm": gettext_lazy(
+                "Memory of one caller in Redis: 100 to 200 bytes, whatever the traffic. "
+                "Only the sliding log grows, by about 10 bytes for each request of the period."
+            ),
+            "methods": gettext_lazy("Only these, such as POST, PUT; empty covers all. HEAD counts as GET."),
+        }
 
-    def clean(self) -> dict[str, Any] | None:
-        cleaned = super().clean()
-        requests, period, burst = (self.cleaned_data.get(name) for name in ("requests", "period_seconds", "burst"))
-        if requests and period and burst and burst * period > MAX_FILL_SECONDS * requests:
-            self.add_error(
-                "burst",
-                _("An empty bucket would take more than 14 years to fill, which cannot be counted exactly. Lower it."),
-            )
-        return cleaned
+    def clean_methods(self) -> str:
+        """The methods as they are stored; one that does not exist would be a limit that covers nothing."""
+        sent = _SEPARATORS.split(self.cleaned_data["methods"].upper())
+        methods = dict.fromkeys("GET" if method == "HEAD" else method for method in sent if method)
+        unknown = [method for method in methods if method.lower() not in View.http_method_names]
+        if unknown:
+            raise ValidationError(_("Not an HTTP method: %(methods)s.") % {"methods": ", ".join(unknown)})
+        return ",".join(methods)
+
+    def clean_shards(self) -> int:
+        shards: int | None = self.cleaned_data["shards"]
+        return DEFAULT_SHARDS if shards is None else shards
+
+    def add_error(self, field: str | None, error: Any) -> None:
+        """As Django's; but while one number cannot be read, nothing true can be said of how it fits the others."""
+        errors: dict[str, Any] = getattr(error, "error_dict", {})
+        if _NUMBERS & errors.keys() and _NUMBERS & self.errors.keys():
+            errors = {name: found for name, found in errors.items() if name not in _NUMBERS}
+            if not errors:
+                return
+            error = ValidationError(errors)
+        super().add_error(field, error)
 
 
 class PlanLimitInline(admin.StackedInline):  # type: ignore[type-arg]  # generic in the stubs only
     model = PlanLimit
     form = PlanLimitForm
     fields = [
-        ("name", "scope"),
-        ("requests", "period_seconds", "burst"),
+        ("name", "scope", "methods"),
+        ("algorithm", "requests", "period_seconds", "burst"),
         "rate_enforced",
         ("per", "mode", "on_failure"),
+        "shards",
+        "lease",
     ]
     readonly_fields = ["rate_enforced"]
 
@@ -135,13 +180,7 @@ class PlanAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     @admin.display(description=gettext_lazy("limits"))
     def limits_in_short(self, plan: Plan) -> str:
         return "; ".join(
-            _("%(requests)s per %(period)s s, burst %(burst)s")
-            % {
-                "requests": grouped(limit.requests),
-                "period": grouped(limit.period_seconds),
-                "burst": grouped(limit.burst),
-            }
-            + ("" if limit.mode == PlanLimit.Mode.ENFORCE else f" ({limit.mode})")
+            in_short(limit) + ("" if limit.mode == PlanLimit.Mode.ENFORCE else f" ({limit.mode})")
             for limit in plan.limits.all()
         )
 
@@ -163,8 +202,30 @@ class PlanAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return [], {}, set(), [named]
 
 
+def in_short(limit: PlanLimit) -> str:
+    """A limit in one line: its numbers, whose requests it counts, and which."""
+    numbers = {
+        "requests": grouped(limit.requests),
+        "period": grouped(limit.period_seconds),
+        "burst": grouped(limit.burst),
+        "algorithm": limit.algorithm.replace("_", " "),
+    }
+    if limit.algorithm == PlanLimit.Algorithm.TOKEN_BUCKET:
+        text = _("%(requests)s per %(period)s s, burst %(burst)s") % numbers
+    elif limit.algorithm == PlanLimit.Algorithm.LEAKY_BUCKET:
+        text = _("%(requests)s per %(period)s s, queue %(burst)s") % numbers
+    else:
+        text = _("%(requests)s per %(period)s s, %(algorithm)s") % numbers
+    if limit.per != PlanLimit.Per.KEY:
+        text += _(", per %(per)s") % {"per": limit.per}
+    covered = " ".join(filter(None, (limit.methods, limit.scope)))
+    return text + (_(", on %(covered)s") % {"covered": covered} if covered else "")
+
+
 def lowered_rate(limit: PlanLimit) -> str:
     """Says which rate is really enforced, where whole ticks between tokens lower it by 0.1 % or more; else ""."""
+    if limit.algorithm not in BUCKETS:
+        return ""
     value = Limit(id=0, name="", requests=limit.requests, period_seconds=limit.period_seconds, burst=limit.burst)
     asked = Fraction(limit.requests, limit.period_seconds)
     enforced = Fraction(TICKS_PER_SECOND, value.interval_ticks)

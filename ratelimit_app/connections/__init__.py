@@ -24,18 +24,20 @@ from redis import exceptions
 
 from ratelimit_app import conf
 from ratelimit_app.connections.factory import ConnectionFactory
-from ratelimit_app.connections.failures import FAILURES, NoScript, Unavailable, named
+from ratelimit_app.connections.failures import FAILURES, CrossSlot, NoScript, Unavailable, named
 from ratelimit_app.connections.server import Server
 
 __all__ = [
     "Arguments",
     "ConnectionFactory",
+    "CrossSlot",
     "Script",
     "Subscription",
     "Unavailable",
     "acall",
     "call",
     "command",
+    "is_cluster",
     "packed",
 ]
 
@@ -77,6 +79,11 @@ def _forget_server(*, setting: str, **kwargs: Any) -> None:
 
 
 setting_changed.connect(_forget_server, dispatch_uid="ratelimit_app.connections")
+
+
+def is_cluster() -> bool:
+    """Whether the server turned out to be part of a cluster."""
+    return _server is not None and _server.is_cluster
 
 
 def packed(*numbers: int) -> Arguments:
@@ -143,13 +150,15 @@ def _exchange(message: bytes) -> Any:
         raise named(failure) from failure
     server.release(connection)
     if isinstance(reply, hiredis.ReplyError):
-        raise named(reply)
+        raise _noted(named(reply), server)
     return reply
 
 
 async def _aexchange(message: bytes) -> Any:
+    server = None
     try:
-        connections = await _current_server().on_this_loop()
+        server = _current_server()
+        connections = await server.on_this_loop()
         connection = await connections.acquire()
         try:
             await connection.send_packed_command([message])
@@ -161,9 +170,15 @@ async def _aexchange(message: bytes) -> Any:
             await connection.disconnect(nowait=True)
             raise
     except FAILURES as failure:
-        raise named(failure) from failure
+        raise _noted(named(failure), server) from failure
     await connections.release(connection)
     return reply
+
+
+def _noted(failure: Unavailable, server: Server | None) -> Unavailable:
+    if isinstance(failure, CrossSlot) and server is not None:
+        server.is_cluster = True
+    return failure
 
 
 class Subscription:

@@ -17,6 +17,10 @@ class Unavailable(Exception):
         self.reason = reason
 
 
+class CrossSlot(Unavailable):
+    """The server is part of a cluster, and these names do not live together."""
+
+
 class NoScript(Unavailable):
     """The server does not know the script."""
 
@@ -71,6 +75,8 @@ def named(failure: BaseException) -> Unavailable:
     text = str(failure)
     if isinstance(failure, exceptions.NoScriptError) or text.startswith("NOSCRIPT"):
         return NoScript("noscript")
+    if isinstance(failure, exceptions.ClusterCrossSlotError) or text.startswith("CROSSSLOT"):
+        return CrossSlot("crossslot", text)
     for kind, reason in _REASONS:
         if isinstance(failure, kind) or (kind is ConnectionRefusedError and isinstance(failure.__context__, kind)):
             return Unavailable(reason, text)

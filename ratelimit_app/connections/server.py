@@ -27,6 +27,9 @@ _TRUSTED_IDLE_SECONDS = 0.05
 #: Free connections kept per process (and per event loop).
 _KEPT = 256
 
+#: Lists whose server may be forgotten before their event loop ends, which has to close them.
+_until_their_loop_ends: set[AsyncConnections] = set()
+
 
 class Server:
     """The server that the cache alias names, as one process reaches it."""
@@ -42,6 +45,8 @@ class Server:
         self._params: dict[str, Any] = factory.make_connection_params(self.url)
         pool = factory.get_or_create_connection_pool(self._params)
         self._make: Callable[[], Any] = lambda: pool.connection_class(**pool.connection_kwargs)
+        #: Whether a script was refused because its keys live on different nodes.
+        self.is_cluster = False
         self.pid = os.getpid()
         self.free: deque[Connection] = deque()
         self._loops: dict[asyncio.AbstractEventLoop, AsyncConnections] = {}
@@ -135,9 +140,11 @@ class AsyncConnections:
                 yield
             finally:
                 loops.pop(loop, None)
+                _until_their_loop_ends.discard(self)
                 while self.free:
                     await self.free.pop().disconnect()
 
+        _until_their_loop_ends.add(self)
         self._end = end()
         await anext(self._end)
 

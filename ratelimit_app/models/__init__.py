@@ -2,7 +2,8 @@
 
 from ratelimit_app.models.announcements import KeyChange, Version, changed
 from ratelimit_app.models.api_keys import APIKey
-from ratelimit_app.models.plans import Plan, PlanLimit
+from ratelimit_app.models.plan_limits import PlanLimit
+from ratelimit_app.models.plans import Plan
 from ratelimit_app.models.usage import (
     Batch,
     DecisionMinute,

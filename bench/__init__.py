@@ -1,0 +1,1 @@
+"""What does it cost? Measurements; never run by the tests."""

@@ -1,0 +1,182 @@
+"""What is the answer for one request, and how did each of its limits stand?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from ratelimit_app.limits.limit import EPOCH_SECONDS, TICKS_PER_SECOND, Limit
+
+#: Who decided: the buckets in Redis, tokens taken from them ahead of time, buckets in memory, nobody
+#: (Redis could not), or nobody was asked to.
+Source = Literal["redis", "lease", "local", "unchecked", "off"]
+
+
+# Two of these are made for each limit of each decision: a named tuple is made in half the time.
+class Level(NamedTuple):
+    """How much a bucket holds at one moment."""
+
+    #: Whole tokens that can be taken now.
+    remaining: int
+    #: Ticks until one more can; 0 when it is full.
+    next_ticks: int
+    #: Ticks until it is full, if nobody takes any.
+    full_ticks: int
+
+
+class Weighed(NamedTuple):
+    """How one limit stood when a request was decided."""
+
+    limit: Limit
+    #: The bucket's name in Redis.
+    bucket: bytes
+    #: The level after this decision.
+    level: Level
+    #: Tokens that this decision took from the bucket.
+    charged: int
+    #: Ticks until the cost would have been there: 0 when it was, None when it never can be.
+    wait_ticks: int | None
+    #: Leaky bucket: ticks until it is this request's turn.
+    delay_ticks: int = 0
+
+    def given_back(self) -> Weighed:
+        """The same limit after what it was charged was given back."""
+        limit, remaining = self.limit, self.level.remaining + self.charged
+        returned_ticks = self.charged * limit.interval_ticks if limit.is_bucket else 0
+        level = Level(
+            remaining=remaining,
+            next_ticks=self.level.next_ticks if remaining < limit.capacity else 0,
+            full_ticks=max(0, self.level.full_ticks - returned_ticks),
+        )
+        return self._replace(level=level, charged=0)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the cost was not there (of a shadow limit: would have been refused)."""
+        return self.wait_ticks != 0
+
+    @property
+    def remaining(self) -> int:
+        """Whole tokens left."""
+        return self.level.remaining
+
+    @property
+    def next_token_seconds(self) -> int:
+        """Whole seconds, rounded up, until one more token is there; 0 when the bucket is full."""
+        return _ceil_seconds(self.level.next_ticks)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer for one request over all its limits."""
+
+    allowed: bool
+    #: One entry per limit that was weighed, shadow limits included.
+    weighed: tuple[Weighed, ...] = ()
+    source: Source = "redis"
+    #: Tokens that the request costs.
+    cost: int = 1
+    #: When it was decided, by the clock of Redis: ticks since `EPOCH_SECONDS`.
+    decided_ticks: int = 0
+    #: Names a refusal, so that support can look it up; "" for an allowed request.
+    receipt: str = ""
+    #: Why nothing could decide, in one word; "" when something did.
+    failure: str = ""
+    #: The limits that nothing could weigh.
+    unweighed: tuple[Limit, ...] = ()
+    #: Whether a later door still asks for the rest; such a decision is not counted yet.
+    provisional: bool = False
+
+    @property
+    def decided_at(self) -> float:
+        """When it was decided, by the clock of Redis: seconds since 1970."""
+        return EPOCH_SECONDS + self.decided_ticks / TICKS_PER_SECOND
+
+    @property
+    def delay_seconds(self) -> float:
+        """How long an allowed request has to be held until it is its turn; 0 but for leaky buckets."""
+        ticks = [w.delay_ticks for w in self.weighed if w.limit.mode == "enforce"] if self.allowed else []
+        return max(ticks, default=0) / TICKS_PER_SECOND
+
+    @property
+    def refusals(self) -> tuple[Weighed, ...]:
+        """The enforced limits that said no."""
+        return tuple(w for w in self.weighed if w.refused and w.limit.mode == "enforce")
+
+    @property
+    def would_refuse(self) -> tuple[Weighed, ...]:
+        """The shadow limits that would have said no, had the enforced ones allowed it."""
+        return tuple(w for w in self.weighed if w.refused and w.limit.mode == "shadow") if self.allowed else ()
+
+    @property
+    def refused_by(self) -> Limit | None:
+        """The limit that refused: of several the one with the longest wait."""
+        if self.allowed:
+            return None
+        if self.source == "unchecked":
+            return next((limit for limit in self.unweighed if limit.on_failure == "closed"), None)
+        return max(self.refusals, key=_by_wait).limit
+
+    @property
+    def wait_seconds(self) -> float | None:
+        """Exactly how long until the same request passes, if nothing else spends; None as below."""
+        if self.allowed or not self.refusals:
+            return None
+        wait_ticks = max(self.refusals, key=_by_wait).wait_ticks
+        return None if wait_ticks is None else wait_ticks / TICKS_PER_SECOND
+
+    @property
+    def retry_after_seconds(self) -> int | None:
+        """Whole seconds after which the same request passes, if nothing else spends; at least 1.
+
+        None when it was allowed, when it never can pass (it costs more than a burst), and when
+        Redis could not decide.
+        """
+        if self.allowed or not self.refusals:
+            return None
+        wait_ticks = max(self.refusals, key=_by_wait).wait_ticks
+        return None if wait_ticks is None else max(1, _ceil_seconds(wait_ticks))
+
+    @property
+    def tightest(self) -> Weighed | None:
+        """The enforced limit with the fewest tokens left: the one whose numbers a caller is told."""
+        return min(self.shown, key=lambda w: w.remaining, default=None)
+
+    @property
+    def shown(self) -> tuple[Weighed, ...]:
+        """The limits whose numbers a caller may read: enforced, and not shared with everyone."""
+        return tuple(w for w in self.weighed if w.limit.mode == "enforce" and w.limit.per != "everyone")
+
+    @property
+    def remaining(self) -> int | None:
+        """Whole tokens left of the tightest enforced limit, or None when none was weighed."""
+        return self.tightest.remaining if self.tightest else None
+
+    @property
+    def reset_at(self) -> int | None:
+        """When the tightest enforced limit is full again: seconds since 1970, rounded up."""
+        if self.tightest is None:
+            return None
+        return EPOCH_SECONDS + _ceil_seconds(self.decided_ticks + self.tightest.level.full_ticks)
+
+    def after(self, earlier: Decision) -> Decision:
+        """One answer over what was weighed before, which allowed, and this; on a refusal that was given back."""
+        weighed = earlier.weighed if self.allowed else tuple(w.given_back() for w in earlier.weighed)
+        undecided = self.allowed and (self.source == "off" or earlier.source == "unchecked")
+        return replace(
+            self,
+            source=earlier.source if undecided else self.source,
+            decided_ticks=earlier.decided_ticks if self.source == "off" else self.decided_ticks,
+            weighed=weighed + self.weighed,
+            unweighed=earlier.unweighed + self.unweighed,
+            failure=self.failure or earlier.failure,
+        )
+
+
+def _by_wait(weighed: Weighed) -> float:
+    return math.inf if weighed.wait_ticks is None else weighed.wait_ticks
+
+
+def _ceil_seconds(ticks: int) -> int:
+    return -(-ticks // TICKS_PER_SECOND)
