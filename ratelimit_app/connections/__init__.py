@@ -66,15 +66,24 @@ _nonces = itertools.count(random.SystemRandom().randrange(1 << 40))
 def _current_server() -> Server:
     global _server, _server_of
     settings = conf.current()
-    if _server is None or _server_of is not settings or _server.pid != os.getpid():
-        _server, _server_of = Server(settings.cache), settings
-    return _server
+    server = _server
+    if server is None or _server_of is not settings or server.pid != os.getpid():
+        _drop_server()
+        server = _server = Server(settings.cache)
+        _server_of = settings
+    return server
+
+
+def _drop_server() -> None:
+    global _server
+    dropped, _server = _server, None
+    if dropped is not None and dropped.pid == os.getpid():  # a forked child must not close its parent's
+        dropped.close()
 
 
 def _forget_server(*, setting: str, **kwargs: Any) -> None:
     if setting == "CACHES":
-        global _server
-        _server = None
+        _drop_server()
         ConnectionFactory._pools.clear()
 
 
@@ -210,7 +219,6 @@ class Subscription:
 
 def _without_nonce(reply: Any, nonce: int) -> list[int]:
     if not isinstance(reply, list) or not reply or reply[0] != nonce:
-        global _server
-        _server = None  # another caller's reply: trust none of these connections again
+        _drop_server()  # another caller's reply: trust none of these connections again
         raise Unavailable("nonsense", "The reply does not belong to the question.")
     return cast("list[int]", reply[1:])

@@ -49,6 +49,7 @@ class Server:
         self.is_cluster = False
         self.pid = os.getpid()
         self.free: deque[Connection] = deque()
+        self._is_closed = False
         self._loops: dict[asyncio.AbstractEventLoop, AsyncConnections] = {}
 
     def acquire(self) -> Connection:
@@ -59,10 +60,19 @@ class Server:
         return connection if connection.is_usable() else Connection(self.open())
 
     def release(self, connection: Connection) -> None:
-        if len(self.free) < _KEPT:
+        if len(self.free) < _KEPT and not self._is_closed:
             self.free.append(connection)
         else:
             connection.close()
+
+    def close(self) -> None:
+        """Close what is free, and what comes back; an event loop closes its own when it ends."""
+        self._is_closed = True
+        while self.free:
+            try:
+                self.free.pop().close()
+            except IndexError:
+                return  # another thread was faster
 
     def open(self) -> Any:
         """A new connection of redis-py's, handshake done."""
