@@ -26,7 +26,7 @@ def _load(name: str) -> connections.Script:
     return connections.Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
-_TAKE, _REFUND = _load("take"), _load("refund")
+_TAKE, _REFUND, _HEARTBEAT = _load("take"), _load("refund"), _load("heartbeat")
 #: What the scripts call the algorithms.
 _KINDS: dict[Algorithm, int] = {
     "token_bucket": 1,
@@ -173,6 +173,12 @@ def reset(limits: tuple[Limit, ...], caller: Caller) -> None:
     """Fill the caller's bucket of every limit. Raises connections.Unavailable."""
     for limit in limits:
         connections.command("DEL", *_keys(_plan((limit,), 1, 0), caller))
+
+
+def heartbeat(gateway: int, *, lasts_seconds: int) -> int:
+    """Say that a gateway lives; returns how many do. Raises connections.Unavailable."""
+    key = b"%b:gateways" % _prefix(conf.current().prefix)
+    return connections.call(_HEARTBEAT, [key], connections.packed(gateway, lasts_seconds))[0]
 
 
 def delete_all() -> int:

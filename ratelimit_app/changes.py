@@ -17,7 +17,7 @@ from django.db import Error as DatabaseError  # InterfaceError is one too
 from django.db import connections as databases
 from django.db import router
 
-from ratelimit_app import conf, connections, key_cache, plan_cache
+from ratelimit_app import conf, connections, fallback, key_cache, plan_cache
 from ratelimit_app.models import KeyChange, Version, changed
 
 logger = logging.getLogger("ratelimit_app")
@@ -78,7 +78,7 @@ def _act_on(*, what: str, public_ids: list[str] | None, **kwargs: Any) -> None:
     try:
         connections.command("PUBLISH", _channel(), what)
     except connections.Unavailable as failure:
-        logger.info("Other processes see this change at their next look: %s", failure)
+        logger.info("Other processes see this change at their next look: %s", str(failure))
 
 
 def _channel() -> str:
@@ -99,9 +99,14 @@ def _run(stopped: threading.Event) -> None:
     subscription: connections.Subscription | None = None
     while not stopped.is_set():
         try:
+            fallback.beat()
+            fallback.settle()
+        except connections.Unavailable:
+            pass  # the last count goes on
+        try:
             look()
         except DatabaseError as failure:
-            logger.warning("Changes of plans and keys cannot be looked for: %s", failure)
+            logger.warning("Changes of plans and keys cannot be looked for: %s", str(failure))
         finally:
             databases[router.db_for_write(Version)].close_if_unusable_or_obsolete()
         subscription = _wait(stopped, subscription, conf.current().poll_seconds or 1.0)

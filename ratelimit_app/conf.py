@@ -44,6 +44,8 @@ class Settings:
     #: How often a process asks the database whether plans or keys changed; 0 never asks.
     poll_seconds: float = 1.0
 
+    #: The number of gateway processes, for each one's share while Redis is down; 0 counts them in Redis.
+    fleet_size: int = 0
     #: Networks whose `X-Forwarded-For` is believed; "unix" stands for a peer without an address.
     trusted_proxies: tuple[str, ...] = ()
     #: How many of our proxies append to `X-Forwarded-For`; the caller is that entry from the right.
@@ -78,7 +80,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "HEADERS": ("legacy", "ietf"),
     "PATHS": ("required", "optional"),
 }
-_MAY_BE_ZERO = ("POLL_SECONDS", "PROXY_COUNT", "LONGEST_HOLD_SECONDS")
+_MAY_BE_ZERO = ("FLEET_SIZE", "POLL_SECONDS", "PROXY_COUNT", "LONGEST_HOLD_SECONDS")
 _TYPES: dict[str, Any] = get_type_hints(Settings)
 NAMES: tuple[str, ...] = tuple(field.name.upper() for field in fields(Settings))
 

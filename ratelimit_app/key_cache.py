@@ -98,7 +98,7 @@ def _look_up(text: str) -> KnownKey | None:
         if known is None:
             raise
         _known[material.public_id] = replace(known, fresh_until=time.monotonic() + _RETRY_SECONDS)
-        logger.error("Keys cannot be read, the known ones go on: %s", failure)
+        logger.error("Keys cannot be read, the known ones go on: %s", str(failure))
     return known if known is not None and _opens(known, material) else None
 
 

@@ -1,17 +1,20 @@
 """May this caller make this request? `check()` is the whole path on one page. READ FIRST.
 
-    which limits apply?     from memory           plan_cache
-    weigh and take          one trip to Redis     buckets; none while a lease lasts: leases
-    Redis cannot decide     open or closed, as each limit says
-    remember the answer     in memory, no I/O     usage
+    which limits apply?      from memory                             plan_cache
+    known to be out?         refused, no I/O                         denials
+    is Redis worth asking?   from memory                             breaker
+    weigh and take           one trip to Redis                       buckets; none while a lease lasts: leases
+    Redis cannot decide      memory, open or closed, by the limit    fallback
+    remember the answer      in memory, no I/O                       usage
 
 Nothing that breaks in here reaches a caller as an error: every failure, the unforeseen too, ends
-in `check` as an unchecked decision, logged and counted.
+in `check`, is logged and counted, and gets the answer that the limits choose for it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 import uuid
 from dataclasses import replace
@@ -19,7 +22,7 @@ from dataclasses import replace
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error as DatabaseError  # InterfaceError is one too
 
-from ratelimit_app import buckets, changes, conf, connections, leases, plan_cache, usage
+from ratelimit_app import breaker, buckets, changes, conf, connections, denials, fallback, leases, plan_cache, usage
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit
 
 logger = logging.getLogger("ratelimit_app")
@@ -27,6 +30,7 @@ logger = logging.getLogger("ratelimit_app")
 #: The same failure is logged once in so many seconds.
 _LOG_EVERY_SECONDS = 10.0
 _logged_at: dict[str, float] = {}
+_process_breaker = breaker.Breaker(probe=fallback.beat, on_recovery=fallback.settle)
 
 
 def check(
@@ -54,18 +58,21 @@ def check(
     never an exception.
     """
     _demand_valid(cost)
-    started = time.perf_counter()
+    asked_at, patience_ticks = time.monotonic(), _ticks(patience_seconds)
     limits: tuple[Limit, ...] = ()
     try:
         limits = _limits(caller, scope, method, earlier, only_address, only_plan)
-        decision = _take(limits, caller, cost, _ticks(patience_seconds)) if limits else _nothing_to_weigh(cost)
+        known = _known_without_asking(limits, caller, cost)
+        decision = known or _take(limits, caller, cost, patience_ticks)
+        if known is None:
+            _learn(decision, caller, asked_at)
     except Exception as failure:
-        decision = _undecided(limits, cost, failure)
+        decision = _undecided(limits, caller, cost, patience_ticks, failure)
     if earlier is not None:
         if not decision.allowed:
             _give_back(earlier)
         decision = decision.after(earlier)
-    return _concluded(decision, caller, only_address, started, route, method)
+    return _concluded(decision, caller, only_address, asked_at, route, method)
 
 
 async def acheck(
@@ -82,25 +89,30 @@ async def acheck(
 ) -> Decision:
     """`check` for async code; no thread while the plan table is warm (see `plan_cache.is_warm`)."""
     _demand_valid(cost)
-    started = time.perf_counter()
+    asked_at, patience_ticks = time.monotonic(), _ticks(patience_seconds)
     limits: tuple[Limit, ...] = ()
     try:
         limits = _limits(caller, scope, method, earlier, only_address, only_plan)
-        decision = await _atake(limits, caller, cost, _ticks(patience_seconds)) if limits else _nothing_to_weigh(cost)
+        known = _known_without_asking(limits, caller, cost)
+        decision = known or await _atake(limits, caller, cost, patience_ticks)
+        if known is None:
+            _learn(decision, caller, asked_at)
     except Exception as failure:
-        decision = _undecided(limits, cost, failure)
+        decision = _undecided(limits, caller, cost, patience_ticks, failure)
     if earlier is not None:
         if not decision.allowed:
             await _agive_back(earlier)
         decision = decision.after(earlier)
-    return _concluded(decision, caller, only_address, started, route, method)
+    return _concluded(decision, caller, only_address, asked_at, route, method)
 
 
 def peek(caller: Caller, *, scope: str = "", cost: int = 1, method: str = "") -> Decision:
     """What `check` would answer now, without charging or counting. Raises connections.Unavailable."""
     _demand_valid(cost)
     limits = _limits(caller, scope, method, None, False)
-    return buckets.take(limits, caller, cost=cost, dry=True) if limits else _nothing_to_weigh(cost)
+    if not limits:
+        return Decision(allowed=True, cost=cost, source="off", decided_ticks=_ticks(time.time() - EPOCH_SECONDS))
+    return buckets.take(limits, caller, cost=cost, dry=True)
 
 
 def welcomes(caller: Caller, *, scope: str = "") -> bool:
@@ -126,6 +138,7 @@ def count(decision: Decision, caller: Caller, *, route: str = "", method: str = 
 def refund(decision: Decision) -> None:
     """Give back what a decision took. Raises connections.Unavailable."""
     buckets.refund(decision)
+    denials.forget()
 
 
 def reset(caller: Caller) -> None:
@@ -138,6 +151,7 @@ def reset(caller: Caller) -> None:
     limits = tuple(limit for limit in own if limit.per != "everyone")
     leases.forget(limits, caller)
     buckets.reset(limits, caller)
+    denials.forget()
 
 
 def _limits(
@@ -177,59 +191,86 @@ async def _atake(limits: tuple[Limit, ...], caller: Caller, cost: int, patience_
     return await buckets.atake(limits, caller, cost=cost, patience_ticks=patience_ticks)
 
 
-def _nothing_to_weigh(cost: int) -> Decision:
-    return Decision(allowed=True, cost=cost, source="off", decided_ticks=_now_ticks())
+def _known_without_asking(limits: tuple[Limit, ...], caller: Caller, cost: int) -> Decision | None:
+    """The answer that needs no Redis, or None; raises breaker.Open when Redis should not be asked."""
+    if not limits:
+        return Decision(allowed=True, cost=cost, source="off", decided_ticks=_ticks(time.time() - EPOCH_SECONDS))
+    decision = denials.find(limits, caller, cost=cost)
+    if decision is None:
+        _breaker().demand_closed()
+    return decision
 
 
-def _undecided(limits: tuple[Limit, ...], cost: int, failure: Exception) -> Decision:
-    """The answer when nothing could decide: closed where an enforced limit says so, else open."""
-    reason = failure.reason if isinstance(failure, connections.Unavailable) else type(failure).__name__
+def _learn(decision: Decision, caller: Caller, asked_at: float) -> None:
+    if decision.source != "redis":
+        return  # a lease, which knows its own
+    _breaker().succeeded()
+    if not decision.allowed:
+        denials.note(decision, caller, asked_at=asked_at)
+
+
+def _undecided(
+    limits: tuple[Limit, ...], caller: Caller, cost: int, patience_ticks: int, failure: Exception
+) -> Decision:
+    """The answer when Redis could not decide, or something broke: as each limit says."""
+    reason = type(failure).__name__
+    if isinstance(failure, connections.Unavailable):
+        reason = failure.reason
+        _breaker().failed(failure)
     if time.monotonic() - _logged_at.get(reason, -_LOG_EVERY_SECONDS) >= _LOG_EVERY_SECONDS:
         _logged_at[reason] = time.monotonic()
         unforeseen = None if isinstance(failure, connections.Unavailable) else failure
-        logger.error("Requests pass unchecked or are refused with 503: %s", failure, exc_info=unforeseen)
-    closed = any(limit.on_failure == "closed" and limit.mode == "enforce" for limit in limits)
-    return Decision(
-        allowed=not closed,
-        source="unchecked",
-        cost=cost,
-        decided_ticks=_now_ticks(),
-        failure=reason,
-        unweighed=limits,
-    )
+        logger.error("Requests are decided without Redis: %s", str(failure), exc_info=unforeseen)
+    return fallback.decide(limits, caller, cost=cost, patience_ticks=patience_ticks, failure=reason)
+
+
+def reset_breaker() -> None:
+    """Ask Redis again, whatever happened before; for tests."""
+    global _process_breaker
+    _process_breaker.stop()
+    _process_breaker = breaker.Breaker(probe=fallback.beat, on_recovery=fallback.settle)
+
+
+def _breaker() -> breaker.Breaker:
+    global _process_breaker
+    if _process_breaker.pid != os.getpid():
+        _process_breaker = breaker.Breaker(probe=fallback.beat, on_recovery=fallback.settle)
+    return _process_breaker
 
 
 def _concluded(
-    decision: Decision, caller: Caller, only_address: bool, started: float, route: str, method: str
+    decision: Decision, caller: Caller, only_address: bool, asked_at: float, route: str, method: str
 ) -> Decision:
     if decision.allowed and only_address:
         return replace(decision, provisional=True)
     if not decision.allowed:
         decision = replace(decision, receipt=str(uuid.uuid4()))
-    count(decision, caller, route=route, method=method, seconds=time.perf_counter() - started)
+    count(decision, caller, route=route, method=method, seconds=time.monotonic() - asked_at)
     return decision
 
 
 def _give_back(earlier: Decision) -> None:
+    if earlier.source == "local":
+        return  # the share of an outage; a charge too many there hurts nobody for long
     try:
         buckets.refund(earlier)
+        denials.forget()
     except Exception as failure:
-        logger.warning("A refused request keeps the charge of an earlier limit: %s", failure)
+        logger.warning("A refused request keeps the charge of an earlier limit: %s", str(failure))
 
 
 async def _agive_back(earlier: Decision) -> None:
+    if earlier.source == "local":
+        return
     try:
         await buckets.arefund(earlier)
+        denials.forget()
     except Exception as failure:
-        logger.warning("A refused request keeps the charge of an earlier limit: %s", failure)
+        logger.warning("A refused request keeps the charge of an earlier limit: %s", str(failure))
 
 
 def _ticks(seconds: float) -> int:
     return int(seconds * TICKS_PER_SECOND)
-
-
-def _now_ticks() -> int:
-    return _ticks(time.time() - EPOCH_SECONDS)
 
 
 def _demand_valid(cost: int) -> None:

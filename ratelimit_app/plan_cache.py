@@ -122,7 +122,7 @@ def _read_or_keep(last: PlanTable) -> PlanTable:
         return last
     except DatabaseError as failure:
         _expires_at = time.monotonic() + _RETRY_SECONDS
-        logger.error("Plans cannot be read, the last known ones go on: %s", failure)
+        logger.error("Plans cannot be read, the last known ones go on: %s", str(failure))
         return last
 
 

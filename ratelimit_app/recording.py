@@ -64,7 +64,7 @@ _TABLES = {
     "usage": _Table(
         UsageMinute,
         ("minute", "identity", "plan_id"),
-        ("allowed", "refused", "would_refuse", "unchecked", "failed_closed"),
+        ("allowed", "refused", "would_refuse", "unchecked", "failed_closed", "local"),
     ),
     "refusals": _Table(RefusalMinute, ("minute", "identity", "limit_id", "route"), ("refused", "would_refuse")),
     "decisions": _Table(DecisionMinute, ("minute", "at_most_microseconds"), ("decisions",)),

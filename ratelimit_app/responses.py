@@ -46,7 +46,7 @@ def rate_headers(decision: Decision) -> Iterator[tuple[str, str]]:
     """The rate headers of any answer, refused or not."""
     kinds = conf.current().headers
     tightest = decision.tightest
-    if tightest is None or decision.source == "unchecked":
+    if tightest is None or decision.source in ("unchecked", "local"):
         return
     if "legacy" in kinds:
         yield "X-RateLimit-Limit", str(tightest.limit.capacity)

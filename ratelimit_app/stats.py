@@ -84,6 +84,8 @@ class Traffic:
     unchecked: int = 0
     #: Refused because nothing could decide and a limit says "closed": 503.
     failed_closed: int = 0
+    #: Of those allowed and blocked: decided from memory, because Redis could not.
+    local: int = 0
 
     @property
     def checked(self) -> int:
@@ -160,6 +162,7 @@ def traffic(within: Window) -> tuple[Traffic, ...]:
             would_block_sum=Sum("would_refuse"),
             unchecked_sum=Sum("unchecked"),
             failed_closed_sum=Sum("failed_closed"),
+            local_sum=Sum("local"),
         )
     )
     sums: dict[int, Counter[str]] = {}
@@ -180,6 +183,7 @@ def total(buckets: Iterable[Traffic], *, at: datetime) -> Traffic:
         would_block=sum(span.would_block for span in spans),
         unchecked=sum(span.unchecked for span in spans),
         failed_closed=sum(span.failed_closed for span in spans),
+        local=sum(span.local for span in spans),
     )
 
 
@@ -194,6 +198,7 @@ def top_callers(within: Window, *, limit: int = 20) -> tuple[CallerTraffic, ...]
             would_block_sum=Sum("would_refuse"),
             unchecked_sum=Sum("unchecked"),
             failed_closed_sum=Sum("failed_closed"),
+            local_sum=Sum("local"),
             last_blocked_at=Max("minute", filter=Q(refused__gt=0)),
         )
         .order_by("-blocked_sum", "-allowed_sum", "identity")[:limit]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ratelimit_app import buckets, changes, key_cache, leases, plan_cache, usage
+from ratelimit_app import buckets, changes, denials, fallback, key_cache, leases, limiter, plan_cache, usage
 
 
 def reset() -> int:
@@ -18,4 +18,7 @@ def reset() -> int:
     key_cache.forget(None)
     usage.reset()
     leases.reset()
+    denials.forget()
+    fallback.reset()
+    limiter.reset_breaker()
     return buckets.delete_all()

@@ -7,6 +7,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import redis
@@ -33,6 +34,7 @@ def _weighed(limit: Limit, *, wait_seconds: int) -> Weighed:
 ALLOWED = Decision(True, (_weighed(LIMIT, wait_seconds=0),))
 WOULD_REFUSE = Decision(True, (_weighed(LIMIT, wait_seconds=0), _weighed(SHADOW_LIMIT, wait_seconds=2)))
 UNCHECKED = Decision(True, source="unchecked", failure="timeout", unweighed=(LIMIT,))
+LOCAL = replace(ALLOWED, source="local", failure="timeout")
 OFF = Decision(True, source="off")
 
 
@@ -48,7 +50,7 @@ def failed_closed() -> Decision:
     )
 
 
-OUTCOMES = ("allowed", "refused", "would_refuse", "unchecked", "failed_closed")
+OUTCOMES = ("allowed", "refused", "would_refuse", "unchecked", "failed_closed", "local")
 
 
 def totals(batches: Iterable[dict[str, Any]]) -> Counter[str]:
@@ -63,8 +65,8 @@ def totals(batches: Iterable[dict[str, Any]]) -> Counter[str]:
 
 
 def decided(found: Counter[str]) -> int:
-    """All decisions that `totals` counted: would-refuse ones were allowed as well."""
-    return sum(found[outcome] for outcome in OUTCOMES if outcome != "would_refuse")
+    """All decisions that `totals` counted: would-refuse and local ones were allowed or refused as well."""
+    return sum(found[outcome] for outcome in OUTCOMES if outcome not in ("would_refuse", "local"))
 
 
 def queued(client: redis.Redis, *, queue: str) -> Iterator[dict[str, Any]]:

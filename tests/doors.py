@@ -23,7 +23,7 @@ from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 from django.test import AsyncClient, Client
 
-from ratelimit_app import buckets, connections
+from ratelimit_app import buckets, connections, denials
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND
 
 LEGACY_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
@@ -137,6 +137,7 @@ class Clock:
         # What the script is told instead of "use the server's clock": our moment, really taken, and
         # an expiry that real time does not reach.
         buckets._LIVE = connections.packed(ticks, 0, 600_000)
+        denials.forget()  # they last by the real clock
 
 
 @contextlib.contextmanager
@@ -147,6 +148,7 @@ def stopped_clock() -> Iterator[Clock]:
         yield Clock()
     finally:
         buckets._LIVE = live
+        denials.forget()
 
 
 # --- Below Django's test client: what a real server hands over --------------------------------

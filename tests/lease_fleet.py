@@ -82,9 +82,10 @@ def fleet(environment: dict[str, str]) -> Iterator[Fleet]:
 
 
 def _ask(seconds: float, pause_seconds: float, start_at: float, caller: dict[str, Any]) -> dict[str, Any]:
-    from ratelimit_app import limiter
+    from ratelimit_app import denials, limiter
     from ratelimit_app.limits import Caller
 
+    denials.LONGEST_SECONDS = 0.0  # calls saved by remembering refusals are not saved by leases
     who = Caller(**caller)
     decisions = admitted = 0
     time.sleep(max(0.0, start_at - time.monotonic()))

@@ -13,6 +13,8 @@ from typing import Any, Self, cast
 from django.conf import settings
 from django.test import override_settings
 
+from ratelimit_app import limiter
+
 #: Nobody listens here.
 REFUSING = "redis://127.0.0.1:1/0"
 
@@ -26,6 +28,11 @@ def redis_at(url: str, *, options: dict[str, Any] | None = None, **entries: Any)
         CACHES={**settings.CACHES, "ratelimit": changed}, RATELIMIT_APP={**settings.RATELIMIT_APP, **entries}
     ):
         yield
+
+
+def redis_is_asked() -> bool:
+    """Whether this process asks Redis; after a few failures in a row it does not, until a probe is answered."""
+    return not limiter._process_breaker.is_open
 
 
 class ScriptedServer:

@@ -108,7 +108,7 @@ def test_c18_the_secret_never_leaves_the_request(
     assert usage.flush(10)
     raw = repr(queue_client.lrange(queue, 0, -1))
     batches = list(decisions.queued(queue_client, queue=queue))
-    assert decisions.totals(batches) == {"allowed": 2, "would_refuse": 1, "refused": 1, "unchecked": 1}
+    assert decisions.totals(batches) == {"allowed": 3, "would_refuse": 1, "refused": 1, "local": 1}
     for batch in batches:
         recording.record(batch)
     connection.force_debug_cursor = False

@@ -13,7 +13,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.test import AsyncClient
 
-from ratelimit_app import keys, testing
+from ratelimit_app import denials, keys, testing
 from tests.doors import (
     LEGACY_HEADERS,
     RATE_HEADERS,
@@ -22,7 +22,7 @@ from tests.doors import (
     remaining,
     statuses,
 )
-from tests.outages import redis_at
+from tests.outages import redis_at, redis_is_asked
 
 pytestmark = pytest.mark.django_db
 
@@ -58,6 +58,7 @@ def test_c15_a_flushed_script_cache_changes_no_answer(door, make_plan, make_key,
         assert sorted(statuses(answers)) == [200] * 8 + [429] * 12
         assert all(name in answer for answer in answers for name in LEGACY_HEADERS)
         client.flushall()
+        denials.forget()
         assert remaining([answer := door.send(key)]) == ["9"]
         assert answer.status_code == 200
     assert not [record for record in caplog.records if record.name.startswith("ratelimit_app")]
@@ -93,7 +94,7 @@ async def test_c15_a_restarted_server_is_used_at_once_by_an_event_loop(make_plan
 
 
 @every_door
-def test_c16_open_and_closed_really_decide(door, make_plan, make_key, redis_server):
+def test_c16_open_and_closed_really_decide(door, make_plan, make_key, redis_server, wait_until):
     _open_row, open_key = make_key(make_plan("Open", burst=1, on_failure="open"))
     _closed_row, closed_key = make_key(make_plan("Closed", burst=1, on_failure="closed"))
     unknown = keys.generate("rl_live")[0]
@@ -112,6 +113,7 @@ def test_c16_open_and_closed_really_decide(door, make_plan, make_key, redis_serv
             assert b"Traceback" not in refused.content
             assert door.send(unknown).status_code == 401
         server.start()
+        wait_until(redis_is_asked)
         for key in (open_key, closed_key):
             answers = [door.send(key), door.send(key)]
             assert statuses(answers) == [200, 429]

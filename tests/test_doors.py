@@ -17,12 +17,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ratelimit_app import usage
+from ratelimit_app import denials, usage
 from ratelimit_app.authentication import APIKeyAuthentication
 from ratelimit_app.decorators import exempt, ratelimited
 from ratelimit_app.models import APIKey
 from tests import brokers, decisions, urls
-from tests.outages import REFUSING, redis_at
+from tests.outages import REFUSING, redis_at, redis_is_asked
 from tests.test_plan_cache import unreadable
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
@@ -128,6 +128,7 @@ def test_a_refusal_by_the_plan_spends_nothing_of_the_address(make_plan, make_key
     _, key = make_key(make_plan("pro", burst=1))
     for url in ("/plain/ping/", "/api/late/ping/"):
         assert statuses(send, url, key, times=3)[1:] == [429, 429]
+    denials.forget()  # which remembers only the limit that refuses
     assert 'door";r=8' in send("/plain/ping/", key)["RateLimit"]
 
 
@@ -259,11 +260,11 @@ def test_a_stream_arrives_in_its_parts_and_with_headers(make_plan, make_key, sen
 # --- Outages ----------------------------------------------------------------------------------------------------------
 
 
-def test_in_one_outage_the_login_is_closed_while_the_api_is_open(make_plan, make_key, send):
-    make_plan("door", audience="everyone", per="address", burst=50)
+def test_in_one_outage_the_login_is_closed_while_the_api_is_open(make_plan, make_key, send, wait_until):
+    make_plan("door", audience="everyone", per="address", burst=50, on_failure="open")
     guests = make_plan("guests", audience="anonymous", per="address", burst=50)
     guests.limits.update(scope="login", on_failure="closed")
-    _, key = make_key(make_plan("pro"))
+    _, key = make_key(make_plan("pro", on_failure="open"))
     assert send("/api/login/", method="POST").status_code == 403  # the view's own answer
     with redis_at(REFUSING):
         for url in ("/plain/ping/", "/api/ping/", "/api/late/ping/"):
@@ -274,6 +275,7 @@ def test_in_one_outage_the_login_is_closed_while_the_api_is_open(make_plan, make
         assert (closed.status_code, closed["Content-Type"]) == (503, "application/problem+json")
         assert closed["Retry-After"].isdigit()
         assert send("/plain/ping/", JUNK).status_code == 401
+    wait_until(redis_is_asked)
     assert send("/plain/ping/", key)["X-RateLimit-Remaining"] == "2"
 
 

@@ -446,9 +446,9 @@ def test_the_switch_to_shadow_ends_leasing(leased, configure) -> None:
     assert {limiter.check(caller).source for _ in range(20)} == {"redis"}
 
 
-@pytest.mark.parametrize("on_failure", ["open", "closed"])
+@pytest.mark.parametrize("on_failure", ["local", "open", "closed"])
 def test_without_redis_a_lease_is_used_up_and_then_the_limit_s_choice_holds(
-    redis_server, transactional_db, make_plan, on_failure, still
+    redis_server, transactional_db, make_plan, on_failure, still, wait_until
 ) -> None:
     caller = asking.caller(make_plan("Leased", 1, 60, 1_002, lease=True, on_failure=on_failure))
     server = redis_server()
@@ -458,9 +458,11 @@ def test_without_redis_a_lease_is_used_up_and_then_the_limit_s_choice_holds(
         held = next(lease._batch.tokens for lease in leases._keeper().leases.values() if lease._batch)
         server.kill()
         answers = [limiter.check(caller) for _ in range(held + 3)]
-        assert [answer.source for answer in answers] == ["lease"] * held + ["unchecked"] * 3
-        assert [answer.allowed for answer in answers[held:]] == [on_failure == "open"] * 3
+        undecided = "local" if on_failure == "local" else "unchecked"
+        assert [answer.source for answer in answers] == ["lease"] * held + [undecided] * 3
+        assert [answer.allowed for answer in answers[held:]] == [on_failure != "closed"] * 3
         server.start()
+        wait_until(outages.redis_is_asked)
         assert limiter.check(caller).source == "redis"
 
 

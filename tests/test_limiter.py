@@ -31,7 +31,7 @@ def test_requests_are_allowed_until_the_bucket_is_empty_and_each_is_counted_once
     assert [answer.remaining for answer in answers] == [2, 1, 0, 0, 0]
     assert [bool(answer.receipt) for answer in answers] == [False, False, False, True, True]
     assert answers[3].receipt != answers[4].receipt
-    assert {answer.source for answer in answers} == {"redis"}
+    assert [answer.source for answer in answers] == ["redis"] * 4 + ["denied-cache"]
     assert counted() == {"allowed": 3, "refused": 2}
 
 
@@ -111,7 +111,7 @@ BROKEN_REPLIES = [
 
 @pytest.mark.parametrize("reply", BROKEN_REPLIES, ids=repr)
 def test_whatever_redis_answers_a_request_ends_as_open_or_closed_and_is_counted(check, reply, make_plan, counted):
-    open_plan, closed_plan = make_plan("open"), make_plan("closed", on_failure="closed")
+    open_plan, closed_plan = make_plan("open", on_failure="open"), make_plan("closed", on_failure="closed")
     with ScriptedServer(reply) as server, redis_at(server.url, TIMEOUT_SECONDS=0.1):
         passed, stopped = check(caller(open_plan)), check(caller(closed_plan))
     assert (passed.allowed, passed.source, passed.remaining) == (True, "unchecked", None)
@@ -131,12 +131,12 @@ def test_a_shadow_limit_never_closes(check, make_plan):
 
 def test_limiting_resumes_by_itself(check, plan):
     with redis_at(REFUSING):
-        assert check(caller(plan)).source == "unchecked"
+        assert check(caller(plan)).source == "local"
     assert check(caller(plan)).remaining == 2
 
 
 @pytest.mark.parametrize("failure", [OperationalError("gone"), MemoryError(), KeyError("x"), RecursionError()])
-def test_a_failure_that_nobody_foresaw_is_an_unchecked_decision_and_is_logged(
+def test_a_failure_that_nobody_foresaw_is_decided_from_memory_and_is_logged(
     check, failure, plan, monkeypatch, caplog, counted
 ):
     def fail(*args: Any, **options: Any) -> Any:
@@ -146,11 +146,11 @@ def test_a_failure_that_nobody_foresaw_is_an_unchecked_decision_and_is_logged(
     limiter._logged_at.clear()
     monkeypatch.setattr(buckets, "_keys", fail)
     decision = check(caller(plan))
-    assert (decision.allowed, decision.source) == (True, "unchecked")
+    assert (decision.allowed, decision.source) == (True, "local")
     assert decision.failure == type(failure).__name__
     [record] = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert record.exc_info
-    assert counted() == {"unchecked": 1}
+    assert counted() == {"allowed": 1, "local": 1}
 
 
 def test_with_the_database_gone_before_any_snapshot_requests_pass_unchecked(plan, counted, transactional_db):
@@ -170,13 +170,14 @@ def test_an_outage_is_logged_once_in_a_while_and_not_for_every_request(plan, cap
     with redis_at(REFUSING):
         for _ in range(20):
             limiter.check(caller(plan))
-    assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
+    logged = [record.message.split(":")[0] for record in caplog.records if record.levelno >= logging.ERROR]
+    assert logged == ["Requests are decided without Redis", "Redis is not asked any more until it answers a probe"]
 
 
-def test_a_cache_alias_that_is_missing_is_an_unchecked_decision(check, plan, configure):
+def test_a_cache_alias_that_is_missing_leaves_the_decision_to_memory(check, plan, configure):
     configure(CACHE="nowhere")
     try:
-        assert check(caller(plan)).source == "unchecked"
+        assert check(caller(plan)).source == "local"
     finally:
         configure(CACHE="ratelimit")
 

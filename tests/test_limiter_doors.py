@@ -27,8 +27,8 @@ def two_limits(make_plan) -> Plan:
     return make_plan("pro")
 
 
-def edit_pro(**values: Any) -> None:
-    PlanLimit.objects.filter(name="pro").update(**values)
+def edit(name: str, **values: Any) -> None:
+    PlanLimit.objects.filter(name=name).update(**values)
     plan_cache.forget()
     plan_cache.table()
 
@@ -67,7 +67,7 @@ def test_a_later_refusal_gives_back_what_the_earlier_door_took(check, two_limits
 
 
 def test_a_refusal_by_address_is_final_and_counted(check, two_limits, counted):
-    edit_pro(burst=50)
+    edit("pro", burst=50)
     answers = [both_doors(check, two_limits) for _ in range(6)]
     assert [answer.allowed for answer in answers] == [True] * 5 + [False]
     assert not answers[-1].provisional
@@ -78,12 +78,12 @@ def test_nothing_is_lost_when_redis_goes_between_two_doors(check, two_limits, co
     first = check(caller(two_limits), only_address=True)
     with redis_at(REFUSING):
         decision = check(caller(two_limits), earlier=first)
-    assert (decision.allowed, decision.source) == (True, "unchecked")
-    assert counted() == {"unchecked": 1}
+    assert (decision.allowed, decision.source) == (True, "local")
+    assert counted() == {"allowed": 1, "local": 1}
 
 
 def test_a_closed_limit_behind_a_checked_one_is_a_503_though_nothing_can_be_given_back(check, two_limits, counted):
-    edit_pro(on_failure="closed")
+    edit("pro", on_failure="closed")
     first = check(caller(two_limits), only_address=True)
     with redis_at(REFUSING):
         decision = check(caller(two_limits), earlier=first)
@@ -92,6 +92,7 @@ def test_a_closed_limit_behind_a_checked_one_is_a_503_though_nothing_can_be_give
 
 
 def test_an_unchecked_first_door_makes_the_whole_answer_unchecked(check, two_limits, counted):
+    edit("door", on_failure="open")
     with redis_at(REFUSING):
         first = check(caller(two_limits), only_address=True)
     decision = check(caller(two_limits), earlier=first)

@@ -189,6 +189,9 @@ def test_a_plan_that_nobody_made_is_an_error(db, enter) -> None:
 
 
 def test_redis_down_holds_nobody_up(one_an_hour) -> None:
+    PlanLimit.objects.update(on_failure="open")
+    plan_cache.forget()
+
     with redis_at(REFUSING):
         since = time.monotonic()
         for _ in range(3):

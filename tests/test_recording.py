@@ -69,20 +69,20 @@ def allowed() -> dict[str, int]:
 def test_what_the_tally_freezes_is_what_the_tables_hold():
     tally = Tally(100)
     refused = decisions.refused()
-    for decision in (decisions.ALLOWED, refused, decisions.WOULD_REFUSE, decisions.UNCHECKED):
+    for decision in (decisions.ALLOWED, refused, decisions.WOULD_REFUSE, decisions.UNCHECKED, decisions.LOCAL):
         tally.count(decision, decisions.CALLER, "items", "GET", 0.0004, MINUTE + 1.25)
     tally.drop("usage", 3)
     for frozen in tally.freeze(everything=True):
         assert recording.record(json.loads(json.dumps(frozen)))
     assert list(UsageMinute.objects.values_list("minute", "identity", "plan_id", *decisions.OUTCOMES)) == [
-        (AT, "aaaa", 3, 2, 1, 1, 1, 0)
+        (AT, "aaaa", 3, 3, 1, 1, 1, 0, 1)
     ]
     by_limit = RefusalMinute.objects.order_by("limit_id")
     assert list(by_limit.values_list("identity", "limit_id", "route", "refused", "would_refuse")) == [
         ("aaaa", decisions.LIMIT.id, "items", 1, 0),
         ("aaaa", decisions.SHADOW_LIMIT.id, "items", 0, 1),
     ]
-    assert list(DecisionMinute.objects.values_list("minute", "at_most_microseconds", "decisions")) == [(AT, 500, 4)]
+    assert list(DecisionMinute.objects.values_list("minute", "at_most_microseconds", "decisions")) == [(AT, 500, 5)]
     assert list(DroppedMinute.objects.values_list("kind", "dropped")) == [("usage", 3)]
     assert KeyUse.objects.get(key_id=7).last_used_at == AT
     stored = Refusal.objects.get(receipt=refused.receipt)
@@ -94,9 +94,9 @@ def test_what_the_tally_freezes_is_what_the_tables_hold():
 
 @pytest.mark.django_db
 def test_counts_are_added_to_those_that_are_there():
-    for counts in ((1, 2, 3, 4, 5), (10, 20, 30, 40, 50)):
+    for counts in ((1, 2, 3, 4, 5, 6), (10, 20, 30, 40, 50, 60)):
         recording.record(batch(usage=[usage_row("a", *counts)]))
-    assert list(UsageMinute.objects.values_list(*decisions.OUTCOMES)) == [(11, 22, 33, 44, 55)]
+    assert list(UsageMinute.objects.values_list(*decisions.OUTCOMES)) == [(11, 22, 33, 44, 55, 66)]
 
 
 @pytest.mark.django_db
@@ -265,7 +265,7 @@ def test_tables_and_columns_of_a_newer_version_do_no_harm():
 @pytest.mark.django_db
 def test_columns_that_an_older_version_does_not_send_are_zero():
     recording.record(batch(usage=[[MINUTE, "a", 1, 4]]))
-    assert list(UsageMinute.objects.values_list(*decisions.OUTCOMES)) == [(4, 0, 0, 0, 0)]
+    assert list(UsageMinute.objects.values_list(*decisions.OUTCOMES)) == [(4, 0, 0, 0, 0, 0)]
 
 
 @pytest.mark.django_db

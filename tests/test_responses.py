@@ -69,7 +69,9 @@ def test_limits_in_shadow_never_appear():
     assert headers(Decision(True, (weighed(SHADOW, 1),))) == {}
 
 
-@pytest.mark.parametrize("decision", [UNCHECKED, CLOSED, Decision(True, source="off")])
+@pytest.mark.parametrize(
+    "decision", [UNCHECKED, CLOSED, replace(ALLOWED, source="local"), Decision(True, source="off")]
+)
 def test_where_nothing_true_can_be_said_nothing_is_said(decision):
     assert headers(decision) == {}
     assert headers(replace(decision, source="unchecked", weighed=ALLOWED.weighed)) == {}

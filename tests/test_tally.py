@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ratelimit_app.limits import Caller, Decision
 from ratelimit_app.usage.tally import Tally
 from tests import decisions
-from tests.decisions import ALLOWED, CALLER, LIMIT, SHADOW_LIMIT, SLOW_LIMIT, UNCHECKED, WOULD_REFUSE
+from tests.decisions import ALLOWED, CALLER, LIMIT, LOCAL, SHADOW_LIMIT, SLOW_LIMIT, UNCHECKED, WOULD_REFUSE
 
 NOON = 1_800_000_000 // 60 * 60
 
@@ -34,8 +34,10 @@ def test_each_outcome_has_a_count_of_its_own():
             count(tally, decision)
     for _ in range(5):
         count(tally, decisions.failed_closed())
-    # allowed (would-refuse ones among them), refused, would refuse, unchecked, failed closed
-    assert rows(tally, "usage") == [[NOON, "aaaa", 3, 4, 2, 3, 4, 5]]
+    for _ in range(6):
+        count(tally, LOCAL)
+    # allowed (would-refuse and local ones among them), refused, would refuse, unchecked, failed closed, local
+    assert rows(tally, "usage") == [[NOON, "aaaa", 3, 10, 2, 3, 4, 5, 6]]
 
 
 def test_minutes_callers_and_plans_are_counted_apart():

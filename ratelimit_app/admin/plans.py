@@ -119,6 +119,10 @@ class PlanLimitForm(forms.ModelForm):  # type: ignore[type-arg]
                 "Only the sliding log grows, by about 10 bytes for each request of the period."
             ),
             "methods": gettext_lazy("Only these, such as POST, PUT; empty covers all. HEAD counts as GET."),
+            "on_failure": gettext_lazy(
+                "Local: of a limit smaller than the number of processes, each still lets one request through at least, "
+                "so together more than the limit. Choose closed where that is too many."
+            ),
         }
 
     def clean_methods(self) -> str:

@@ -95,7 +95,7 @@ class Keeper:
                     self.give_back()
                 except connections.Unavailable as failure:
                     self._unused.clear()  # too old to be worth anything when Redis is back
-                    logger.info("Unused tokens of leases are lost: %s", failure)
+                    logger.info("Unused tokens of leases are lost: %s", str(failure))
                 self._forget_idle()
                 if self._holding:
                     time.sleep(_SWEEP_SECONDS)

@@ -8,9 +8,10 @@ from typing import Literal, NamedTuple
 
 from ratelimit_app.limits.limit import EPOCH_SECONDS, TICKS_PER_SECOND, Limit
 
-#: Who decided: the buckets in Redis, tokens taken from them ahead of time, buckets in memory, nobody
-#: (Redis could not), or nobody was asked to.
-Source = Literal["redis", "lease", "local", "unchecked", "off"]
+#: Who decided: the buckets in Redis, or tokens taken from them ahead of time; nobody had to, because
+#: the caller is known to be out of tokens; buckets in memory; nobody, because Redis could not; or
+#: nobody was asked to.
+Source = Literal["redis", "lease", "denied-cache", "local", "unchecked", "off"]
 
 
 # Two of these are made for each limit of each decision: a named tuple is made in half the time.
@@ -39,6 +40,14 @@ class Weighed(NamedTuple):
     wait_ticks: int | None
     #: Leaky bucket: ticks until it is this request's turn.
     delay_ticks: int = 0
+
+    def later(self, ticks: int) -> Weighed:
+        """The same refusal, so many ticks later, before its wait is over."""
+        remaining, next_ticks, full_ticks = self.level
+        level = Level(remaining, max(1, next_ticks - ticks), max(1, full_ticks - ticks))
+        return self._replace(
+            level=level, wait_ticks=None if self.wait_ticks is None else max(1, self.wait_ticks - ticks)
+        )
 
     def given_back(self) -> Weighed:
         """The same limit after what it was charged was given back."""
@@ -163,7 +172,7 @@ class Decision:
     def after(self, earlier: Decision) -> Decision:
         """One answer over what was weighed before, which allowed, and this; on a refusal that was given back."""
         weighed = earlier.weighed if self.allowed else tuple(w.given_back() for w in earlier.weighed)
-        undecided = self.allowed and (self.source == "off" or earlier.source == "unchecked")
+        undecided = self.allowed and (self.source == "off" or earlier.source in ("unchecked", "local"))
         return replace(
             self,
             source=earlier.source if undecided else self.source,

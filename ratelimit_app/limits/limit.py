@@ -16,7 +16,7 @@ LEASE_TICKS = TICKS_PER_SECOND // 10
 
 Algorithm = Literal["token_bucket", "sliding_window", "fixed_window", "sliding_log", "leaky_bucket"]
 Mode = Literal["enforce", "shadow", "off"]
-OnFailure = Literal["open", "closed"]
+OnFailure = Literal["local", "open", "closed"]
 Per = Literal["key", "user", "address", "everyone"]
 _BUCKETS = ("token_bucket", "leaky_bucket")
 
@@ -44,7 +44,7 @@ class Limit:
     #: "shadow" weighs and counts but never refuses.
     mode: Mode = "enforce"
     #: What happens to a request when Redis cannot decide.
-    on_failure: OnFailure = "open"
+    on_failure: OnFailure = "local"
     #: Rises when the numbers change; part of the bucket's name.
     generation: int = 1
     #: The limit before its last edits, as long as buckets of then may still matter; newest first.

@@ -61,6 +61,7 @@ class PlanLimit(WithGenerations, Announced):
         OFF = "off", _("off")
 
     class OnFailure(models.TextChoices):
+        LOCAL = "local", _("local: each process enforces its share from memory")
         OPEN = "open", _("open: let the request through, unchecked")
         CLOSED = "closed", _("closed: answer 503, for login and payments")
 
@@ -126,7 +127,7 @@ class PlanLimit(WithGenerations, Announced):
         ),
     )
     mode = models.CharField(_("mode"), max_length=8, choices=Mode, default=Mode.ENFORCE)
-    on_failure = models.CharField(_("when Redis cannot decide"), max_length=8, choices=OnFailure, default="open")
+    on_failure = models.CharField(_("when Redis cannot decide"), max_length=8, choices=OnFailure, default="local")
     objects = AnnouncingQuerySet.as_manager()
 
     class Meta:
@@ -200,7 +201,7 @@ class PlanLimit(WithGenerations, Announced):
                     algorithm__in=["token_bucket", "sliding_window", "fixed_window", "sliding_log", "leaky_bucket"],
                     per__in=["key", "user", "address", "everyone"],
                     mode__in=["enforce", "shadow", "off"],
-                    on_failure__in=["open", "closed"],
+                    on_failure__in=["local", "open", "closed"],
                 ),
             ),
         ]

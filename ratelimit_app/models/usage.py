@@ -29,6 +29,8 @@ class UsageMinute(models.Model):
     unchecked = models.BigIntegerField(default=0)
     #: Refused with 503 because nothing could decide and a limit says "closed".
     failed_closed = models.BigIntegerField(default=0)
+    #: Of those allowed and refused: decided from this process's memory, because Redis could not.
+    local = models.BigIntegerField(default=0)
 
     class Meta:
         default_permissions = ()

@@ -162,7 +162,7 @@ def _shadow_row(row: stats.ShadowLimit) -> ShadowRow:
 def _figures(window: stats.Window, sums: stats.Traffic) -> tuple[Figure, ...]:
     times = stats.decision_times(window)
     keys = stats.keys_over(window, percent=PERCENT_BLOCKED)
-    undecided = sums.unchecked + sums.failed_closed
+    undecided = sums.unchecked + sums.failed_closed + sums.local
     return (
         Figure(_("Requests checked"), grouped(sums.checked), sums.checked, _("allowed and blocked")),
         Figure(
@@ -181,7 +181,8 @@ def _figures(window: stats.Window, sums: stats.Traffic) -> tuple[Figure, ...]:
             _("Unchecked"),
             grouped(sums.unchecked),
             sums.unchecked,
-            _("let through undecided; %(count)s answered 503") % {"count": grouped(sums.failed_closed)},
+            _("let through undecided; %(closed)s answered 503, %(local)s decided without Redis")
+            % {"closed": grouped(sums.failed_closed), "local": grouped(sums.local)},
             "bad" if undecided else "good",
         ),
         Figure(

@@ -27,8 +27,8 @@ _SAMPLES_PER_SECOND = 20.0
 _ROWS_IN_A_BATCH = 500
 _KEYS_REMEMBERED = 100_000
 #: How many counts a row of each table ends with, and their places in it.
-_WIDTHS = {"usage": 5, "refusals": 2, "decisions": 1}
-_ALLOWED, _REFUSED, _WOULD_REFUSE, _UNCHECKED, _FAILED_CLOSED = range(5)
+_WIDTHS = {"usage": 6, "refusals": 2, "decisions": 1}
+_ALLOWED, _REFUSED, _WOULD_REFUSE, _UNCHECKED, _FAILED_CLOSED, _LOCAL = range(6)
 _LIMIT_REFUSED, _LIMIT_WOULD_REFUSE = range(2)
 
 _RowKey = tuple[Any, ...]
@@ -67,6 +67,8 @@ class Tally:
         row_key = self._add("usage", minute, caller.bucket_identity, caller.plan_id, place=outcome, urgent=urgent)
         if would_refuse and row_key:
             self.rows[row_key][_WOULD_REFUSE] += 1
+        if decision.source == "local" and row_key:
+            self.rows[row_key][_LOCAL] += 1
         bound = LATENCY_BOUNDS[min(bisect_left(LATENCY_BOUNDS, seconds * 1e6), len(LATENCY_BOUNDS) - 1)]
         self._add("decisions", minute, bound, place=0, urgent=False)
         if caller.key_id:
