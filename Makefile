@@ -48,6 +48,9 @@ migrations-check: $(VENV)/.tests ## Check that the migrations say what the model
 wheel: $(VENV)/.tests ## Build the package into dist/
 	@$(RUN) -m hatchling build --target wheel $(ARGS)
 
+bench: $(VENV)/.tests ## Measure what a decision costs, beside one PING
+	@$(RUN) -m bench.decisions $(ARGS)
+
 check: lint types contract migrations-check test ## All of the above that must pass before a commit
 
 requirements: ## Renew requirements*.txt from the ranges in pyproject.toml

@@ -10,6 +10,7 @@ A request's life, and the module that knows each step:
     limiter                              check(): the whole decision on one page. READ FIRST
     buckets, lua/                        many limits weighed and charged by one script call
     algorithms, local_buckets            how each algorithm counts; the script's twin in memory
+    denials, breaker, fallback           known to be out of tokens; is Redis worth asking; what if it is not
     leases                               tokens taken ahead of time, spent without asking Redis
     connections                          how Redis is reached
     responses                            a decision as headers and problem bodies
