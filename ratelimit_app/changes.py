@@ -24,6 +24,9 @@ logger = logging.getLogger("ratelimit_app")
 
 _watching_pid = 0
 _stop = threading.Event()
+_thread: threading.Thread | None = None
+#: The thread may be waiting for a message, for `POLL_SECONDS` at most.
+_LONGEST_GOODBYE_SECONDS = 3.0
 _start_lock = threading.Lock()
 #: The version of the keys that this process's cache reflects; None before the first look.
 _keys_version: int | None = None
@@ -41,9 +44,11 @@ def watch() -> None:
 
 
 def stop() -> None:
-    """End the watching thread; the next `watch` starts another."""
+    """End the watching thread and wait until it let go of its connections; the next `watch` starts another."""
     global _watching_pid, _keys_version
     _stop.set()
+    if _thread is not None and _watching_pid == os.getpid():
+        _thread.join(_LONGEST_GOODBYE_SECONDS)
     _watching_pid, _keys_version = 0, None
 
 
@@ -86,12 +91,13 @@ def _channel() -> str:
 
 
 def _start() -> None:
-    global _watching_pid, _stop, _keys_version
+    global _watching_pid, _stop, _thread, _keys_version
     with _start_lock:
         if _watching_pid == os.getpid():
             return
         _stop, _keys_version = threading.Event(), None
-        threading.Thread(target=_run, args=(_stop,), name="ratelimit_app.changes", daemon=True).start()
+        _thread = threading.Thread(target=_run, args=(_stop,), name="ratelimit_app.changes", daemon=True)
+        _thread.start()
         _watching_pid = os.getpid()
 
 

@@ -89,6 +89,16 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 # --- Isolation ---------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nobody_else_in_the_database(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """A connection that some thread still holds at the end must not keep PostgreSQL from dropping the database."""
+    yield
+    if connection.vendor == "postgresql":
+        others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute(f"SELECT pg_terminate_backend(pid) {others}")
+
+
 @pytest.fixture(scope="session")
 def _redis_connection() -> Iterator[redis.Redis]:
     with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:

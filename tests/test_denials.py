@@ -6,6 +6,7 @@ import pytest
 
 from ratelimit_app import buckets, denials, limiter
 from ratelimit_app.limits import Caller, Limit
+from tests.outages import redis_at
 
 
 @pytest.fixture
@@ -13,8 +14,8 @@ def caller(make_plan, make_key):
     return make_key(make_plan(requests=60, period_seconds=60, burst=2))[0].as_caller()
 
 
-def script_calls(redis_client):
-    return redis_client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
+def script_calls(client):
+    return client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
 
 
 def spend_all(caller):
@@ -22,13 +23,15 @@ def spend_all(caller):
         pass
 
 
-def test_a_caller_out_of_tokens_costs_no_trip(caller, redis_client):
-    spend_all(caller)
-    before = script_calls(redis_client)
-    again = [limiter.check(caller) for _ in range(10)]
+def test_a_caller_out_of_tokens_costs_no_trip(caller, redis_server):
+    server = redis_server()  # nobody else's calls are counted there
+    with redis_at(server.url), server.client() as client:
+        spend_all(caller)
+        before = script_calls(client)
+        again = [limiter.check(caller) for _ in range(10)]
+        assert script_calls(client) == before
     assert {decision.source for decision in again} == {"denied-cache"}
     assert not any(decision.allowed for decision in again)
-    assert script_calls(redis_client) == before
 
 
 def test_a_remembered_refusal_says_what_the_bucket_would(caller):
