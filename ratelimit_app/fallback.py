@@ -108,8 +108,10 @@ def settle(*, seconds: float = SETTLING_SECONDS) -> None:
     Called before Redis is asked again, and by the watching thread for the rest.
     """
     this, processes, until = _this(), fleet_size(), time.monotonic() + seconds
-    while this.owing and time.monotonic() < until:
-        with this.lock:
+    while time.monotonic() < until:
+        with this.lock:  # the breaker's thread and the watching one may settle at once
+            if not this.owing:
+                return
             key, caller = this.owing.popitem()
         limit = key[0]
         try:

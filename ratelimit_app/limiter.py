@@ -54,8 +54,8 @@ def check(
     is how long the request may be held for its turn in a leaky bucket; see
     `Decision.delay_seconds`. `route` is for the statistics.
 
-    One round trip, none when no limit applies or a lease lasts. Redis down: open or closed, as the limits say;
-    never an exception.
+    One round trip; none when no limit applies, a lease lasts, or the caller is known to be out.
+    Redis down: from memory, open or closed, as the limits say; never an exception.
     """
     _demand_valid(cost)
     asked_at, patience_ticks = time.monotonic(), _ticks(patience_seconds)
@@ -111,7 +111,7 @@ def peek(caller: Caller, *, scope: str = "", cost: int = 1, method: str = "") ->
     _demand_valid(cost)
     limits = _limits(caller, scope, method, None, False)
     if not limits:
-        return Decision(allowed=True, cost=cost, source="off", decided_ticks=_ticks(time.time() - EPOCH_SECONDS))
+        return _nothing_to_weigh(cost)
     return buckets.take(limits, caller, cost=cost, dry=True)
 
 
@@ -191,10 +191,14 @@ async def _atake(limits: tuple[Limit, ...], caller: Caller, cost: int, patience_
     return await buckets.atake(limits, caller, cost=cost, patience_ticks=patience_ticks)
 
 
+def _nothing_to_weigh(cost: int) -> Decision:
+    return Decision(allowed=True, cost=cost, source="off", decided_ticks=_ticks(time.time() - EPOCH_SECONDS))
+
+
 def _known_without_asking(limits: tuple[Limit, ...], caller: Caller, cost: int) -> Decision | None:
     """The answer that needs no Redis, or None; raises breaker.Open when Redis should not be asked."""
     if not limits:
-        return Decision(allowed=True, cost=cost, source="off", decided_ticks=_ticks(time.time() - EPOCH_SECONDS))
+        return _nothing_to_weigh(cost)
     decision = denials.find(limits, caller, cost=cost)
     if decision is None:
         _breaker().demand_closed()

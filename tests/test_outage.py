@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 import time
 
 import pytest
@@ -239,3 +240,34 @@ def test_callers_are_told_of_the_limit_and_not_of_the_share(outage, api):
 def test_a_platforms_cap_is_shared_whole():
     cap = Limit(id=1, name="cap", requests=6_000, period_seconds=60, burst=100, per="everyone", shards=10)
     assert {fallback.share_of(part, 4).capacity for part in cap.parts} == {25}
+
+
+def test_two_threads_may_settle_at_once(outage, api):
+    """The breaker's, on recovery, and the watching one."""
+    process = fallback._process
+    for number in range(200):
+        process.owing[(Limit(id=number, name="x", requests=1, period_seconds=60, burst=1), "key", "x")] = api
+    failures: list[BaseException] = []
+
+    def settle():
+        try:
+            fallback.settle(seconds=5)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=settle) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert not process.owing
+
+
+def test_a_cache_that_is_not_there_is_a_named_failure_too(api, configure):
+    configure(CACHE="nowhere")
+    decision = limiter.check(api)
+    assert (decision.source, decision.failure) == ("local", "misconfigured")
+    with pytest.raises(connections.Unavailable):
+        fallback.beat()
+    configure(CACHE="ratelimit")

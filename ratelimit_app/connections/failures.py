@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import hiredis
+from django.core.exceptions import ImproperlyConfigured
 from redis import exceptions
 
 
@@ -32,6 +33,7 @@ FAILURES = (
     hiredis.ProtocolError,
     OSError,
     UnicodeError,  # a name that does not encode
+    ImproperlyConfigured,  # CACHES names no such server: a system check says so, and no thread of ours may die of it
     asyncio.TimeoutError,
 )
 #: What a failure is called, by its class: those of redis-py, sockets and hiredis.
@@ -51,6 +53,7 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (exceptions.InvalidResponse, "nonsense"),
     (hiredis.ProtocolError, "nonsense"),
     (ConnectionRefusedError, "refused"),
+    (ImproperlyConfigured, "misconfigured"),
 )
 #: The same by a word of its text: error replies, and what redis-py has no class for.
 _REASONS_BY_WORD = {
