@@ -26,4 +26,4 @@ def test_a_client_that_honours_retry_after_never_sees_an_error(live_server, make
     assert [answer.status_code for answer in answers] == [200] * 60
     assert burst + per_second * elapsed >= 60, "no more than the plan allows"
     # It waited when told to, and for about as long as it had to.
-    assert elapsed < 40
+    assert elapsed < 60

@@ -59,7 +59,7 @@ def test_a_stalled_server_is_called_timeout_within_the_bound_warm_and_cold(ask, 
         for _warm_then_cold in range(3):
             started = time.perf_counter()
             assert reason(ask) == "timeout"
-            assert time.perf_counter() - started < 0.05 + 0.05 + 0.5  # the rest is for a busy machine
+            assert time.perf_counter() - started < 5  # the bound is 0.1; the rest is for a busy machine
         server.resume()
         assert ask().allowed
 
@@ -207,11 +207,11 @@ def test_a_connection_with_a_foreign_reply_is_never_used_again():
 
 
 def test_a_reply_that_drips_cannot_hold_a_request_for_long(ask):
-    slow = ScriptedServer(b"*9\r\n" + b":1\r\n" * 9, byte_seconds=0.05)  # two seconds for the whole reply
+    slow = ScriptedServer(b"*9\r\n" + b":1\r\n" * 9, byte_seconds=0.25)  # eleven seconds for the whole reply
     with slow as server, redis_at(server.url, TIMEOUT_SECONDS=0.2):
         started = time.perf_counter()
         assert reason(ask) == "timeout"
-        assert time.perf_counter() - started < 1.0
+        assert time.perf_counter() - started < 5
 
 
 # --- Settings ----------------------------------------------------------------------------------------
