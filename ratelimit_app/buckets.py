@@ -26,7 +26,8 @@ def _load(name: str) -> connections.Script:
     return connections.Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
-_TAKE, _REFUND, _HEARTBEAT = _load("take"), _load("refund"), _load("heartbeat")
+_TAKE, _TAKE_BUCKETS = _load("take"), _load("take_buckets")
+_REFUND, _HEARTBEAT = _load("refund"), _load("heartbeat")
 #: What the scripts call the algorithms.
 _KINDS: dict[Algorithm, int] = {
     "token_bucket": 1,
@@ -45,6 +46,7 @@ _LIVE = connections.packed(0, 0, 0)
 class _Plan:
     """What stays the same for every caller of the same limits at the same cost."""
 
+    script: connections.Script
     #: For each limit what it counts, its shard, and how its bucket and those of its earlier generations end.
     names: tuple[tuple[Per, int, tuple[bytes, ...]], ...]
     args: connections.Arguments
@@ -106,13 +108,13 @@ async def atake(limits: tuple[Limit, ...], caller: Caller, *, cost: int = 1, pat
 def _take(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
     plan = _plan(limits, question.cost, question.patience_ticks)
     keys = _keys(plan, caller)
-    return _answer(limits, keys, connections.call(_TAKE, keys, question.clock, plan.args), question)
+    return _answer(limits, keys, connections.call(plan.script, keys, question.clock, plan.args), question)
 
 
 async def _atake(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
     plan = _plan(limits, question.cost, question.patience_ticks)
     keys = _keys(plan, caller)
-    return _answer(limits, keys, await connections.acall(_TAKE, keys, question.clock, plan.args), question)
+    return _answer(limits, keys, await connections.acall(plan.script, keys, question.clock, plan.args), question)
 
 
 def _take_apart(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
@@ -195,6 +197,7 @@ def delete_all() -> int:
 
 @lru_cache(maxsize=10_000)
 def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
+    only_buckets = all(limit.is_bucket and not limit.earlier for limit in limits)
     args: list[int] = []
     names: list[tuple[Per, int, tuple[bytes, ...]]] = []
     for limit in limits:
@@ -204,13 +207,17 @@ def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
             ceiling = limit.capacity_ticks
             if limit.algorithm == "leaky_bucket":
                 ceiling = min(ceiling, patience_ticks + charge)
-        args += (_KINDS[limit.algorithm], charge, limit.size, ceiling, limit.period_ticks)
-        args += (int(limit.mode == "enforce"), len(limit.earlier))
-        for old in limit.earlier:
-            args += (_KINDS[old.algorithm], old.size, old.period_ticks)
+        enforced = int(limit.mode == "enforce")
+        if only_buckets:
+            args += (charge, limit.size, ceiling, enforced)
+        else:
+            args += (_KINDS[limit.algorithm], charge, limit.size, ceiling, limit.period_ticks, enforced)
+            args += (len(limit.earlier),)
+            for old in limit.earlier:
+                args += (_KINDS[old.algorithm], old.size, old.period_ticks)
         endings = [f":{limit.id}.{each.generation}".encode() for each in (limit, *limit.earlier)]
         names.append((limit.per, limit.shard, tuple(endings)))
-    return _Plan(tuple(names), connections.packed(*args))
+    return _Plan(_TAKE_BUCKETS if only_buckets else _TAKE, tuple(names), connections.packed(*args))
 
 
 def _keys(plan: _Plan, caller: Caller) -> list[bytes]:

@@ -83,7 +83,7 @@ def decide(limits: tuple[Limit, ...], caller: Caller, *, cost: int, patience_tic
             if weighed.charged and len(this.owing) < _OWING:
                 this.owing[key] = caller
     told = tuple(_as_told(limit, weighed, cost) for limit, weighed in zip(local, decision.weighed, strict=True))
-    return replace(decision, weighed=told, source="local", failure=failure, unweighed=rest)
+    return decision._replace(weighed=told, source="local", failure=failure, unweighed=rest)
 
 
 @lru_cache(maxsize=10_000)

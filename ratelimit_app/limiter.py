@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import time
-import uuid
-from dataclasses import replace
 
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error as DatabaseError  # InterfaceError is one too
@@ -246,11 +245,18 @@ def _concluded(
     decision: Decision, caller: Caller, only_address: bool, asked_at: float, route: str, method: str
 ) -> Decision:
     if decision.allowed and only_address:
-        return replace(decision, provisional=True)
+        return decision._replace(provisional=True)
     if not decision.allowed:
-        decision = replace(decision, receipt=str(uuid.uuid4()))
+        decision = decision._replace(receipt=_new_receipt())
     count(decision, caller, route=route, method=method, seconds=time.monotonic() - asked_at)
     return decision
+
+
+def _new_receipt() -> str:
+    """A UUID of version 7: the time in milliseconds, then random bits. It names a refusal, and opens nothing."""
+    bits = int(time.time() * 1_000) << 80 | 7 << 76 | random.getrandbits(76)
+    text = f"{bits & ~(3 << 62) | 2 << 62:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _give_back(earlier: Decision) -> None:
@@ -278,5 +284,5 @@ def _ticks(seconds: float) -> int:
 
 
 def _demand_valid(cost: int) -> None:
-    if isinstance(cost, bool) or not isinstance(cost, int) or cost < 0:
+    if type(cost) is not int or cost < 0:
         raise ValueError(f"A cost is a whole number of tokens, at least 0, not {cost!r}.")

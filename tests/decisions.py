@@ -7,7 +7,6 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any, cast
 
 import redis
@@ -34,7 +33,7 @@ def _weighed(limit: Limit, *, wait_seconds: int) -> Weighed:
 ALLOWED = Decision(True, (_weighed(LIMIT, wait_seconds=0),))
 WOULD_REFUSE = Decision(True, (_weighed(LIMIT, wait_seconds=0), _weighed(SHADOW_LIMIT, wait_seconds=2)))
 UNCHECKED = Decision(True, source="unchecked", failure="timeout", unweighed=(LIMIT,))
-LOCAL = replace(ALLOWED, source="local", failure="timeout")
+LOCAL = ALLOWED._replace(source="local", failure="timeout")
 OFF = Decision(True, source="off")
 
 

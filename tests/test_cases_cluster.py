@@ -49,7 +49,8 @@ def cluster_server(tmp_path_factory) -> Iterator[RedisServer]:
 def cluster(cluster_server) -> Iterator[redis.Redis]:
     """A client of the cluster; the buckets are there."""
     with cluster_server.client(decode_responses=True) as client, redis_at(cluster_server.url):
-        client.script_load(buckets._TAKE.text)  # so that MONITOR shows EVALSHA alone
+        for script in (buckets._TAKE, buckets._TAKE_BUCKETS):
+            client.script_load(script.text)  # so that MONITOR shows EVALSHA alone
         yield client
 
 

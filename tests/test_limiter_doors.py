@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,7 +100,7 @@ def test_an_unchecked_first_door_makes_the_whole_answer_unchecked(check, two_lim
 
 
 def test_the_moment_of_a_decision_stays_that_of_redis_when_the_second_door_adds_nothing(check, two_limits):
-    first = replace(check(caller(two_limits), only_address=True), decided_ticks=1_000_000)
+    first = check(caller(two_limits), only_address=True)._replace(decided_ticks=1_000_000)
     stranger = Caller(address="203.0.113.9")
     assert check(stranger, earlier=first).decided_ticks == 1_000_000
 

@@ -54,13 +54,13 @@ def test_the_longest_bucket_and_the_moment_it_is_full_fit_a_double_until_2040():
 
 
 def test_values_cannot_be_changed():
-    for value in (limit(), Caller(), Decision(allowed=True)):
+    for value in (limit(), Caller()):
         name = dataclasses.fields(value)[0].name
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, name, None)
-    for pair in (weighed(limit()), weighed(limit()).level):
+    for named in (Decision(allowed=True), weighed(limit()), weighed(limit()).level):
         with pytest.raises(AttributeError):
-            setattr(pair, pair._fields[0], None)
+            setattr(named, named._fields[0], None)
 
 
 # --- Caller ------------------------------------------------------------------------------------------

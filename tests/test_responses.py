@@ -30,7 +30,7 @@ ALLOWED = Decision(True, (weighed(LIMIT, 5), weighed(DAILY, 4), weighed(SHADOW, 
 REFUSED = Decision(
     False, (weighed(LIMIT, 20, wait_seconds=0.4),), decided_ticks=DECIDED, receipt="5d2c1f2e-0000", cost=1
 )
-NEVER = replace(REFUSED, weighed=(weighed(DAILY, 0, wait_seconds=None),), cost=6)
+NEVER = REFUSED._replace(weighed=(weighed(DAILY, 0, wait_seconds=None),), cost=6)
 CLOSED = Decision(
     False, source="unchecked", unweighed=(replace(LIMIT, on_failure="closed"),), receipt="r", failure="timeout"
 )
@@ -70,11 +70,11 @@ def test_limits_in_shadow_never_appear():
 
 
 @pytest.mark.parametrize(
-    "decision", [UNCHECKED, CLOSED, replace(ALLOWED, source="local"), Decision(True, source="off")]
+    "decision", [UNCHECKED, CLOSED, ALLOWED._replace(source="local"), Decision(True, source="off")]
 )
 def test_where_nothing_true_can_be_said_nothing_is_said(decision):
     assert headers(decision) == {}
-    assert headers(replace(decision, source="unchecked", weighed=ALLOWED.weighed)) == {}
+    assert headers(decision._replace(source="unchecked", weighed=ALLOWED.weighed)) == {}
 
 
 @pytest.mark.parametrize(("kinds", "count"), [(["legacy"], 3), (["ietf"], 2), ([], 0), (["ietf", "legacy"], 5)])
@@ -128,7 +128,7 @@ def test_a_limit_that_fails_closed_is_a_503_without_numbers():
 
 def test_a_refusal_survives_json_and_headers_whatever_a_limit_is_called():
     named = replace(LIMIT, name='a"b\\c')
-    assert body(responses.refusal(replace(REFUSED, weighed=(weighed(named, 20, wait_seconds=1),))))
+    assert body(responses.refusal(REFUSED._replace(weighed=(weighed(named, 20, wait_seconds=1),))))
 
 
 # --- On the responses of others --------------------------------------------------------------------------------

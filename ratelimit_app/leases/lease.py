@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ratelimit_app.algorithms import RULES, decide
 from ratelimit_app.limits import LEASE_TICKS, TICKS_PER_SECOND, Decision, Limit, Weighed
@@ -170,7 +170,7 @@ class Lease:
                 return decision
             self._batch = _Batch(decision, tokens, ends_at=asked_at + LEASE_SECONDS, answered_at=now)
         self._watch(self)
-        return replace(_spent(decision, cost, tokens, elapsed=0), source="redis")
+        return _spent(decision, cost, tokens, elapsed=0)._replace(source="redis")
 
 
 def _spent(batch: Decision, cost: int, tokens: int, *, elapsed: int) -> Decision:
@@ -205,7 +205,7 @@ def _still_refused(refusal: Decision, *, elapsed: int, pause: int) -> Decision:
             level = level._replace(remaining=min(level.remaining, refusal.cost - 1))
         later.append(weighed._replace(level=level, wait_ticks=wait))
     decided_ticks = refusal.decided_ticks + elapsed
-    return replace(refusal, weighed=tuple(later), source="lease", decided_ticks=decided_ticks)
+    return refusal._replace(weighed=tuple(later), source="lease", decided_ticks=decided_ticks)
 
 
 def _at_cost(refusal: Decision, cost: int) -> Decision:

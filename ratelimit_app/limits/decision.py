@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ratelimit_app.limits.limit import EPOCH_SECONDS, TICKS_PER_SECOND, Limit
@@ -14,7 +13,7 @@ from ratelimit_app.limits.limit import EPOCH_SECONDS, TICKS_PER_SECOND, Limit
 Source = Literal["redis", "lease", "denied-cache", "local", "unchecked", "off"]
 
 
-# Two of these are made for each limit of each decision: a named tuple is made in half the time.
+# These are made for every request: a named tuple costs a quarter of a frozen dataclass.
 class Level(NamedTuple):
     """How much a bucket holds at one moment."""
 
@@ -45,9 +44,8 @@ class Weighed(NamedTuple):
         """The same refusal, so many ticks later, before its wait is over."""
         remaining, next_ticks, full_ticks = self.level
         level = Level(remaining, max(1, next_ticks - ticks), max(1, full_ticks - ticks))
-        return self._replace(
-            level=level, wait_ticks=None if self.wait_ticks is None else max(1, self.wait_ticks - ticks)
-        )
+        wait_ticks = None if self.wait_ticks is None else max(1, self.wait_ticks - ticks)
+        return Weighed(self.limit, self.bucket, level, 0, wait_ticks)
 
     def given_back(self) -> Weighed:
         """The same limit after what it was charged was given back."""
@@ -76,8 +74,7 @@ class Weighed(NamedTuple):
         return _ceil_seconds(self.level.next_ticks)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The answer for one request over all its limits."""
 
     allowed: bool
@@ -173,8 +170,7 @@ class Decision:
         """One answer over what was weighed before, which allowed, and this; on a refusal that was given back."""
         weighed = earlier.weighed if self.allowed else tuple(w.given_back() for w in earlier.weighed)
         undecided = self.allowed and (self.source == "off" or earlier.source in ("unchecked", "local"))
-        return replace(
-            self,
+        return self._replace(
             source=earlier.source if undecided else self.source,
             decided_ticks=earlier.decided_ticks if self.source == "off" else self.decided_ticks,
             weighed=weighed + self.weighed,
