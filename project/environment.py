@@ -98,6 +98,11 @@ def database(url: str) -> dict[str, Any]:
     return settings
 
 
+def is_redis_cluster(url: str) -> bool:
+    """Whether a URL names a cluster: `redis+cluster://host:port,host:port/0`."""
+    return urlsplit(url).scheme.endswith("+cluster")
+
+
 def other_redis_database(url: str, *, number: int) -> str:
     """The same Redis server, another of its databases."""
     parts = urlsplit(url)

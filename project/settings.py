@@ -3,7 +3,7 @@
 DEBUG         1 to look around; off (the default) refuses to start without the values marked *
 SECRET_KEY  * signs sessions
 REDIS_URL   * holds the buckets: an instance of its own, with maxmemory-policy noeviction
-BROKER_URL    carries usage to the Celery worker; by default the same Redis, its next database
+BROKER_URL    carries usage to the Celery worker; by default the same Redis, its next database (a cluster has none: *)
 DATABASE_URL  postgresql://user:password@host:port/name; by default an SQLite file in DATA_DIR
 DATA_DIR      where that file and what the demo leaves behind lie; by default .demo
 ALLOWED_HOSTS, CSRF_TRUSTED_ORIGINS, CORS_ALLOWED_ORIGINS, TRUSTED_PROXIES   lists, separated by commas
@@ -27,7 +27,10 @@ if DEBUG:
 else:
     SECRET_KEY = environment.required("SECRET_KEY", because="it signs sessions, and DEBUG is off")
     REDIS_URL = environment.required("REDIS_URL", because="it holds the buckets, and DEBUG is off")
-BROKER_URL = environment.text("BROKER_URL", environment.next_redis_database(REDIS_URL))
+if environment.is_redis_cluster(REDIS_URL):
+    BROKER_URL = environment.required("BROKER_URL", because="a Redis Cluster cannot carry a queue")
+else:
+    BROKER_URL = environment.text("BROKER_URL", environment.next_redis_database(REDIS_URL))
 
 ALLOWED_HOSTS = environment.words("ALLOWED_HOSTS")
 CSRF_TRUSTED_ORIGINS = environment.words("CSRF_TRUSTED_ORIGINS")
