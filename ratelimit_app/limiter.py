@@ -247,7 +247,8 @@ def _concluded(
     if decision.allowed and only_address:
         return decision._replace(provisional=True)
     if not decision.allowed:
-        decision = decision._replace(receipt=_new_receipt())
+        _, weighed, source, cost, decided_ticks, _, failure, unweighed, _ = decision
+        decision = Decision(False, weighed, source, cost, decided_ticks, _new_receipt(), failure, unweighed)
     count(decision, caller, route=route, method=method, seconds=time.monotonic() - asked_at)
     return decision
 

@@ -122,15 +122,13 @@ class Decision(NamedTuple):
             return None
         if self.source == "unchecked":
             return next((limit for limit in self.unweighed if limit.on_failure == "closed"), None)
-        return max(self.refusals, key=_by_wait).limit
+        return self._longest_refusal.limit if self._longest_refusal else None
 
     @property
     def wait_seconds(self) -> float | None:
         """Exactly how long until the same request passes, if nothing else spends; None as below."""
-        if self.allowed or not self.refusals:
-            return None
-        wait_ticks = max(self.refusals, key=_by_wait).wait_ticks
-        return None if wait_ticks is None else wait_ticks / TICKS_PER_SECOND
+        refusal = self._longest_refusal
+        return None if refusal is None or refusal.wait_ticks is None else refusal.wait_ticks / TICKS_PER_SECOND
 
     @property
     def retry_after_seconds(self) -> int | None:
@@ -139,10 +137,18 @@ class Decision(NamedTuple):
         None when it was allowed, when it never can pass (it costs more than a burst), and when
         Redis could not decide.
         """
-        if self.allowed or not self.refusals:
-            return None
-        wait_ticks = max(self.refusals, key=_by_wait).wait_ticks
-        return None if wait_ticks is None else max(1, _ceil_seconds(wait_ticks))
+        refusal = self._longest_refusal
+        return None if refusal is None or refusal.wait_ticks is None else max(1, _ceil_seconds(refusal.wait_ticks))
+
+    @property
+    def _longest_refusal(self) -> Weighed | None:
+        longest = None
+        if not self.allowed:
+            for weighed in self.weighed:
+                refused = weighed.wait_ticks != 0 and weighed.limit.mode == "enforce"
+                if refused and (longest is None or _wait_of(weighed) > _wait_of(longest)):
+                    longest = weighed
+        return longest
 
     @property
     def tightest(self) -> Weighed | None:
@@ -179,7 +185,7 @@ class Decision(NamedTuple):
         )
 
 
-def _by_wait(weighed: Weighed) -> float:
+def _wait_of(weighed: Weighed) -> float:
     return math.inf if weighed.wait_ticks is None else weighed.wait_ticks
 
 

@@ -10,6 +10,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections import Counter, deque
+from functools import lru_cache
 from typing import Any
 
 from ratelimit_app.limits import Caller, Decision
@@ -177,6 +178,7 @@ class Tally:
         )
 
 
+@lru_cache(maxsize=10_000)
 def storable(text: str, length: int) -> str:
     """Text as any database takes it: no NUL, no lone surrogate, no more than `length` characters."""
     return text[:length].replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
