@@ -257,6 +257,7 @@ def _give_back(earlier: Decision) -> None:
     if earlier.source == "local":
         return  # the share of an outage; a charge too many there hurts nobody for long
     try:
+        _breaker().demand_closed()
         buckets.refund(earlier)
         denials.forget()
     except Exception as failure:
@@ -267,6 +268,7 @@ async def _agive_back(earlier: Decision) -> None:
     if earlier.source == "local":
         return
     try:
+        _breaker().demand_closed()
         await buckets.arefund(earlier)
         denials.forget()
     except Exception as failure:
