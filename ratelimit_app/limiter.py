@@ -22,7 +22,19 @@ from dataclasses import replace
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error as DatabaseError  # InterfaceError is one too
 
-from ratelimit_app import breaker, buckets, changes, conf, connections, denials, fallback, leases, plan_cache, usage
+from ratelimit_app import (
+    breaker,
+    buckets,
+    changes,
+    conf,
+    connections,
+    debts,
+    denials,
+    fallback,
+    leases,
+    plan_cache,
+    usage,
+)
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit
 
 logger = logging.getLogger("ratelimit_app")
@@ -138,6 +150,7 @@ def count(decision: Decision, caller: Caller, *, route: str = "", method: str = 
 def refund(decision: Decision) -> None:
     """Give back what a decision took. Raises connections.Unavailable."""
     buckets.refund(decision)
+    debts.forget(decision)
     denials.forget()
 
 
@@ -151,6 +164,7 @@ def reset(caller: Caller) -> None:
     limits = tuple(limit for limit in own if limit.per != "everyone")
     leases.forget(limits, caller)
     buckets.reset(limits, caller)
+    debts.clear()
     denials.forget()
 
 
@@ -209,6 +223,8 @@ def _learn(decision: Decision, caller: Caller, asked_at: float) -> None:
     if decision.source != "redis":
         return  # a lease, which knows its own
     _breaker().succeeded()
+    if debts.note(decision):
+        fallback.doubt()
     if not decision.allowed:
         denials.note(decision, caller, asked_at=asked_at)
 
@@ -259,6 +275,7 @@ def _give_back(earlier: Decision) -> None:
     try:
         _breaker().demand_closed()
         buckets.refund(earlier)
+        debts.forget(earlier)
         denials.forget()
     except Exception as failure:
         logger.warning("A refused request keeps the charge of an earlier limit: %s", str(failure))
@@ -270,6 +287,7 @@ async def _agive_back(earlier: Decision) -> None:
     try:
         _breaker().demand_closed()
         await buckets.arefund(earlier)
+        debts.forget(earlier)
         denials.forget()
     except Exception as failure:
         logger.warning("A refused request keeps the charge of an earlier limit: %s", str(failure))
