@@ -17,6 +17,7 @@ A request's life, and the module that knows each step:
     responses                            a decision as headers and problem bodies
     usage, shipping                      counts in memory; batches onto the queue
     tasks, recording                     a batch becomes rows, exactly once
+    ending                               what a process does before it ends
     pacing                               tasks and scripts that wait for their turn
     stats, pages, admin                  what people on call look at; plans and keys to edit
     changes                              an edit reaches every process
