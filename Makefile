@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help demo test test-servers test-newest faults lint format types contract migrations-check wheel check requirements clean
+.PHONY: help demo test test-servers test-newest faults soak lint format types contract migrations-check wheel check requirements clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -30,6 +30,9 @@ test-newest: ## Run the tests on the newest Django; PYTHON=python3.13 says where
 
 faults: $(VENV)/.tests ## Run only the tests that break Redis, in every way; they are part of `make test`
 	@$(RUN) -m pytest -n 2 tests/faults tests/test_outage.py tests/test_cases_redis.py $(ARGS)
+
+soak: $(VENV)/.tests ## Minutes of real traffic while Redis is killed again and again; ARGS="--seconds 60"
+	@$(RUN) -m tests.soak $(ARGS)
 
 lint: $(VENV)/.tests ## Check style and formatting
 	@$(RUN) -m ruff check . $(ARGS)
