@@ -27,6 +27,18 @@ class World:
         with self.server.client(socket_timeout=30) as client:
             return client.execute_command(*words)
 
+    def info(self, section: str) -> Any:
+        with self.server.client(socket_timeout=30) as client:
+            return client.info(section)
+
+    def is_busy(self) -> bool:
+        """Whether some script has run for too long."""
+        try:
+            self.tell("PING")
+        except redis.ResponseError as error:
+            return str(error).startswith("BUSY")
+        return False
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -108,6 +120,44 @@ def _without_its_primary(world: World) -> Iterator[None]:
     world.tell("REPLICAOF", "127.0.0.1", processes.free_port())
     yield
     world.tell("REPLICAOF", "NO", "ONE")
+
+
+@_fault("timeout")
+def _paused_for_a_failover(world: World) -> Iterator[None]:
+    world.tell("CLIENT", "PAUSE", 600_000, "WRITE")
+    yield
+    world.tell("CLIENT", "UNPAUSE")
+
+
+@_fault("noreplicas")
+def _without_its_replicas(world: World) -> Iterator[None]:
+    world.tell("CONFIG", "SET", "min-replicas-to-write", 1)
+    yield
+    world.tell("CONFIG", "SET", "min-replicas-to-write", 0)
+
+
+@_fault("misconf")
+def _unable_to_save(world: World) -> Iterator[None]:
+    world.tell("CONFIG", "SET", "save", "3600 1")
+    world.tell("CONFIG", "SET", "dir", "/proc")  # nobody can write there
+    world.tell("BGSAVE")
+    while world.info("persistence")["rdb_last_bgsave_status"] == "ok":
+        time.sleep(0.01)
+    yield
+    world.tell("CONFIG", "SET", "save", "")
+
+
+@_fault("busy")
+def _running_a_long_script(world: World) -> Iterator[None]:
+    world.tell("CONFIG", "SET", "busy-reply-threshold", 1)
+    with world.server.client(socket_timeout=None) as somebody:
+        connection = somebody.connection_pool.get_connection()
+        connection.send_command("EVAL", "while true do end", 0)
+        while not world.is_busy():
+            time.sleep(0.01)
+        yield
+        world.tell("SCRIPT", "KILL")
+        connection.disconnect()
 
 
 @_fault("loading", "connection")

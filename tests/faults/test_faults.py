@@ -17,7 +17,7 @@ from tests.faults import kinds, sockets
 from tests.faults.kinds import Fault, World
 from tests.faults.proxy import Proxy
 from tests.faults.requests_at_once import AT_ONCE, EventLoop, Threads
-from tests.outages import redis_at
+from tests.outages import redis_at, redis_is_asked
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(180)]
 
@@ -38,7 +38,7 @@ def senders(request):
 
 @pytest.fixture
 def world(redis_server):
-    server = redis_server("--enable-debug-command", "yes")
+    server = redis_server("--enable-debug-command", "yes", "--enable-protected-configs", "yes")
     with Proxy(server.port) as proxy:
         sockets.watch(proxy.port)
         with redis_at(
@@ -173,3 +173,26 @@ def test_an_earlier_limits_charge_is_not_given_back_to_a_server_that_is_not_aske
         decision = limiter.check(caller, earlier=earlier)
         assert (decision.allowed, decision.refused_by and decision.refused_by.id) == (False, later.pk)
         assert (asked.of("refund"), asked.connections) == (0, 0)
+
+
+def test_a_machine_without_another_thread_costs_no_request_its_answer(world, keys, senders, monkeypatch, wait_until):
+    """As when a container's limit of processes is reached."""
+    senders.send(list(keys.values()))
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name.startswith("ratelimit_app"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with redis_at(world.proxy.url, POLL_SECONDS=1.0), kinds.named("refusing").broken(world):
+        answers = senders.send([*keys.values()] * 4)
+        assert {answer.status for answer in answers if answer.key != keys["closed"]} <= {200, 429}
+        assert {answer.status for answer in answers if answer.key == keys["closed"]} == {503}
+        assert redis_is_asked()
+        monkeypatch.undo()
+        senders.send([*keys.values()] * 4)
+        assert not redis_is_asked()
+        assert watching()
+    changes.stop()
