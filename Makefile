@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help demo test test-servers test-newest lint format types contract migrations-check wheel check requirements clean
+.PHONY: help demo test test-servers test-newest faults soak lint format types contract migrations-check wheel check requirements clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -27,6 +27,12 @@ test-newest: ## Run the tests on the newest Django; PYTHON=python3.13 says where
 	@$(RUN) $(PIP_INSTALL) --upgrade Django
 	@$(RUN) -c 'import django, sys; print("Django", django.__version__, "on Python", sys.version.split()[0])'
 	@$(RUN) -m pytest -n 2 $(ARGS)
+
+faults: $(VENV)/.tests ## Run only the tests that break Redis, in every way; they are part of `make test`
+	@$(RUN) -m pytest -n 2 tests/faults tests/test_outage.py tests/test_cases_redis.py $(ARGS)
+
+soak: $(VENV)/.tests ## Minutes of real traffic while Redis is killed again and again; ARGS="--seconds 60"
+	@$(RUN) -m tests.soak $(ARGS)
 
 lint: $(VENV)/.tests ## Check style and formatting
 	@$(RUN) -m ruff check . $(ARGS)

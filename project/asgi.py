@@ -8,4 +8,8 @@ from django.conf import settings
 from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
 from django.core.asgi import get_asgi_application
 
-application = ASGIStaticFilesHandler(get_asgi_application()) if settings.DEBUG else get_asgi_application()
+from ratelimit_app.ending import with_lifespan
+
+application = with_lifespan(
+    ASGIStaticFilesHandler(get_asgi_application()) if settings.DEBUG else get_asgi_application()
+)

@@ -11,11 +11,13 @@ A request's life, and the module that knows each step:
     buckets, lua/                        many limits weighed and charged by one script call
     algorithms, local_buckets            how each algorithm counts; the script's twin in memory
     denials, breaker, fallback           known to be out of tokens; is Redis worth asking; what if it is not
+    debts                                what Redis last said; told again to a server that forgot it
     leases                               tokens taken ahead of time, spent without asking Redis
     connections                          how Redis is reached
     responses                            a decision as headers and problem bodies
     usage, shipping                      counts in memory; batches onto the queue
     tasks, recording                     a batch becomes rows, exactly once
+    ending                               what a process does before it ends
     pacing                               tasks and scripts that wait for their turn
     stats, pages, admin                  what people on call look at; plans and keys to edit
     changes                              an edit reaches every process

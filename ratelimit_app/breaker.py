@@ -66,9 +66,14 @@ class Breaker:
             if self.is_open or self._failures < FAILURES_IN_A_ROW:
                 return
             self.is_open, self.reason, self.opened_at = True, failure.reason, time.time()
+        thread = threading.Thread(target=self._probe_until_answered, name="ratelimit_app.breaker", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no thread to be had: nothing would close it again; the next failure tries anew
+            self.is_open = False
+            return
+        self._thread = thread
         logger.error("Redis is not asked any more until it answers a probe: %s", str(failure))
-        self._thread = threading.Thread(target=self._probe_until_answered, name="ratelimit_app.breaker", daemon=True)
-        self._thread.start()
 
     def stop(self) -> None:
         """End the probing; for tests."""

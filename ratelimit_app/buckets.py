@@ -27,7 +27,7 @@ def _load(name: str) -> connections.Script:
 
 
 _TAKE, _TAKE_BUCKETS = _load("take"), _load("take_buckets")
-_REFUND, _HEARTBEAT = _load("refund"), _load("heartbeat")
+_REFUND, _HEARTBEAT, _RESTORE = _load("refund"), _load("heartbeat"), _load("restore")
 #: What the scripts call the algorithms.
 _KINDS: dict[Algorithm, int] = {
     "token_bucket": 1,
@@ -177,10 +177,32 @@ def reset(limits: tuple[Limit, ...], caller: Caller) -> None:
         connections.command("DEL", *_keys(_plan((limit,), 1, 0), caller))
 
 
-def heartbeat(gateway: int, *, lasts_seconds: int) -> int:
-    """Say that a gateway lives; returns how many do. Raises connections.Unavailable."""
+class Heartbeat(NamedTuple):
+    """What a gateway hears when it says that it lives."""
+
+    #: How many gateways do.
+    gateways: int
+    #: When it said so now, and the time before as the server knows it (0: not at all): ms since 1970.
+    now_ms: int
+    before_ms: int
+
+
+def heartbeat(gateway: int, *, lasts_seconds: int) -> Heartbeat:
+    """Say that a gateway lives. Raises connections.Unavailable."""
     key = b"%b:gateways" % _prefix(conf.current().prefix)
-    return connections.call(_HEARTBEAT, [key], connections.packed(gateway, lasts_seconds))[0]
+    return Heartbeat(*connections.call(_HEARTBEAT, [key], connections.packed(gateway, lasts_seconds)))
+
+
+def restore(full_at: dict[bytes, int]) -> None:
+    """Make token and leaky buckets no fuller than they were said to be: full at these ticks, not before.
+
+    Raises connections.Unavailable.
+    """
+    names = list(full_at)
+    width = 1 if connections.is_cluster() else len(names)
+    for start in range(0, len(names), width or 1):
+        part = names[start : start + width]
+        connections.call(_RESTORE, part, connections.packed(*(full_at[name] for name in part)))
 
 
 def delete_all() -> int:

@@ -96,8 +96,12 @@ def _start() -> None:
         if _watching_pid == os.getpid():
             return
         _stop, _keys_version = threading.Event(), None
-        _thread = threading.Thread(target=_run, args=(_stop,), name="ratelimit_app.changes", daemon=True)
-        _thread.start()
+        thread = threading.Thread(target=_run, args=(_stop,), name="ratelimit_app.changes", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no thread to be had: the next request tries again
+            return
+        _thread = thread
         _watching_pid = os.getpid()
 
 

@@ -7,6 +7,7 @@ charged to it, so that an outage is no second full bucket.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import threading
@@ -14,9 +15,11 @@ import time
 from dataclasses import replace
 from functools import lru_cache
 
-from ratelimit_app import buckets, conf, connections
+from ratelimit_app import buckets, conf, connections, debts
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit, Weighed
 from ratelimit_app.local_buckets import LocalBuckets
+
+logger = logging.getLogger("ratelimit_app")
 
 #: A gateway that was silent for so long is gone.
 HEARTBEAT_LASTS_SECONDS = 10
@@ -36,6 +39,10 @@ class _Process:
         self.pid = os.getpid()
         self.gateway = random.SystemRandom().randrange(1 << 50)
         self.gateways = 0
+        #: When it last said that it lives, in ms since 1970 by the clock of Redis; 0 before the first time.
+        self.beaten_ms = 0
+        #: The monotonic second from which on a doubt is looked into again.
+        self.next_doubt = 0.0
         self.memory = LocalBuckets()
         #: Whose bucket in memory is not full, as far as Redis has not heard of it.
         self.owing: dict[_Key, Caller] = {}
@@ -46,9 +53,41 @@ _process = _Process()
 
 
 def beat() -> None:
-    """Say that this process lives, and learn how many do. Raises connections.Unavailable."""
+    """Say that this process lives, and learn how many do, and whether Redis forgot that it did before.
+
+    Raises connections.Unavailable.
+    """
     this = _this()
-    this.gateways = buckets.heartbeat(this.gateway, lasts_seconds=HEARTBEAT_LASTS_SECONDS)
+    beaten_ms = this.beaten_ms
+    heard = buckets.heartbeat(this.gateway, lasts_seconds=HEARTBEAT_LASTS_SECONDS)
+    this.gateways, this.beaten_ms = heard.gateways, heard.now_ms
+    forgot = heard.before_ms < beaten_ms
+    if forgot:
+        logger.warning("Redis has forgotten what was written in the last moments or before; it is told again.")
+    debts.heard(server_forgot=forgot)
+
+
+def doubt() -> None:
+    """Redis said less of a bucket than before: find out, behind the request, whether it forgot more.
+
+    Once a second at most.
+    """
+    this, now = _this(), time.monotonic()
+    if now < this.next_doubt:
+        return  # the next heartbeat is soon enough
+    this.next_doubt = now + 1.0
+    try:
+        threading.Thread(target=_find_out, name="ratelimit_app.doubt", daemon=True).start()
+    except RuntimeError:
+        pass  # no thread to be had
+
+
+def _find_out() -> None:
+    try:
+        beat()
+    except connections.Unavailable:
+        return
+    settle()
 
 
 def fleet_size() -> int:
@@ -103,11 +142,15 @@ def share_of(limit: Limit, processes: int) -> Limit:
 
 
 def settle(*, seconds: float = SETTLING_SECONDS) -> None:
-    """Charge Redis with what is missing from the buckets in memory, for so long at most; never raises.
+    """Tell Redis what it forgot, and charge it with what is missing from the buckets in memory; never raises.
 
-    Called before Redis is asked again, and by the watching thread for the rest.
+    For so long at most. Called before Redis is asked again, and by the watching thread for the rest.
     """
     this, processes, until = _this(), fleet_size(), time.monotonic() + seconds
+    try:
+        debts.restore(until=until)
+    except connections.Unavailable:
+        return
     while time.monotonic() < until:
         with this.lock:  # the breaker's thread and the watching one may settle at once
             if not this.owing:

@@ -21,7 +21,19 @@ import time
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error as DatabaseError  # InterfaceError is one too
 
-from ratelimit_app import breaker, buckets, changes, conf, connections, denials, fallback, leases, plan_cache, usage
+from ratelimit_app import (
+    breaker,
+    buckets,
+    changes,
+    conf,
+    connections,
+    debts,
+    denials,
+    fallback,
+    leases,
+    plan_cache,
+    usage,
+)
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit
 
 logger = logging.getLogger("ratelimit_app")
@@ -137,6 +149,7 @@ def count(decision: Decision, caller: Caller, *, route: str = "", method: str = 
 def refund(decision: Decision) -> None:
     """Give back what a decision took. Raises connections.Unavailable."""
     buckets.refund(decision)
+    debts.forget(decision)
     denials.forget()
 
 
@@ -150,6 +163,7 @@ def reset(caller: Caller) -> None:
     limits = tuple(limit for limit in own if limit.per != "everyone")
     leases.forget(limits, caller)
     buckets.reset(limits, caller)
+    debts.clear()
     denials.forget()
 
 
@@ -208,6 +222,8 @@ def _learn(decision: Decision, caller: Caller, asked_at: float) -> None:
     if decision.source != "redis":
         return  # a lease, which knows its own
     _breaker().succeeded()
+    if debts.note(decision):
+        fallback.doubt()
     if not decision.allowed:
         denials.note(decision, caller, asked_at=asked_at)
 
@@ -264,7 +280,9 @@ def _give_back(earlier: Decision) -> None:
     if earlier.source == "local":
         return  # the share of an outage; a charge too many there hurts nobody for long
     try:
+        _breaker().demand_closed()
         buckets.refund(earlier)
+        debts.forget(earlier)
         denials.forget()
     except Exception as failure:
         logger.warning("A refused request keeps the charge of an earlier limit: %s", str(failure))
@@ -274,7 +292,9 @@ async def _agive_back(earlier: Decision) -> None:
     if earlier.source == "local":
         return
     try:
+        _breaker().demand_closed()
         await buckets.arefund(earlier)
+        debts.forget(earlier)
         denials.forget()
     except Exception as failure:
         logger.warning("A refused request keeps the charge of an earlier limit: %s", str(failure))

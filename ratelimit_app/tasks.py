@@ -11,7 +11,7 @@ from celery.exceptions import Reject
 from celery.signals import worker_process_shutdown
 from django.db import Error
 
-from ratelimit_app import recording, shipping, usage
+from ratelimit_app import ending, recording, shipping
 
 _LONGEST_PAUSE_SECONDS = 60
 
@@ -40,6 +40,6 @@ def prune(**unknown: Any) -> None:
 
 
 @worker_process_shutdown.connect(dispatch_uid="ratelimit_app.tasks")
-def flush_usage(**unknown: Any) -> None:
+def end_in_order(**unknown: Any) -> None:
     """A worker's child process ends without running what `atexit` holds."""
-    usage.flush(usage.EXIT_SECONDS)
+    ending.end_in_order()

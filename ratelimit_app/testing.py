@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ratelimit_app import buckets, changes, denials, fallback, key_cache, leases, limiter, plan_cache, usage
+from ratelimit_app import buckets, changes, debts, denials, fallback, key_cache, leases, limiter, plan_cache, usage
 
 
 def reset() -> int:
@@ -19,6 +19,7 @@ def reset() -> int:
     usage.reset()
     leases.reset()
     denials.forget()
+    debts.clear()
     fallback.reset()
     limiter.reset_breaker()
     return buckets.delete_all()

@@ -242,6 +242,28 @@ def test_a_rate_that_is_kept_gets_no_note(admin_client: Client, requests: int, p
     assert "instead of" not in answer.content.decode()
 
 
+@pytest.mark.parametrize(
+    ("fields", "warned"),
+    [
+        ({"burst": "19"}, True),
+        ({"burst": "20"}, False),
+        ({"burst": "19", "on_failure": "closed"}, False),
+        ({"requests": "19", "burst": "", "algorithm": "fixed_window"}, True),
+        ({"requests": "20", "burst": "", "algorithm": "fixed_window"}, False),
+    ],
+)
+def test_a_local_limit_smaller_than_the_fleet_gets_a_note_of_what_it_will_do(
+    admin_client: Client, configure: Any, fields: dict[str, str], warned: bool
+) -> None:
+    configure(FLEET_SIZE=20)
+
+    answer = admin_client.post(PLANS + "add/", plan_form(**{"on_failure": "local", **fields}), follow=True)
+
+    note = "each of 20 processes lets one request through at least: together more than the 19 of this limit."
+    assert (note in answer.content.decode()) is warned
+    assert "each still lets one request through at least" in admin_client.get(PLANS + "add/").content.decode()
+
+
 def test_the_list_of_plans_costs_the_same_for_many(admin_client: Client, make_plan: Any) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:

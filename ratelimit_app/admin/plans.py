@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views import View
 
+from ratelimit_app import fallback
 from ratelimit_app.limits import MAX_FILL_SECONDS, TICKS_PER_SECOND, Limit
 from ratelimit_app.models import APIKey, Plan, PlanLimit
 from ratelimit_app.models.plan_limits import BUCKETS, DEFAULT_SHARDS, MAX_BURST, MAX_REQUESTS, MAX_SHARDS
@@ -191,7 +192,7 @@ class PlanAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         super().save_formset(request, form, formset, change)
         for limit in [*formset.new_objects, *(changed for changed, _fields in formset.changed_objects)]:
-            if note := lowered_rate(limit):
+            for note in filter(None, (lowered_rate(limit), exceeded_by_shares(limit))):
                 messages.warning(request, f"{limit.name}: {note}")
 
     def get_deleted_objects(
@@ -239,3 +240,15 @@ def lowered_rate(limit: PlanLimit) -> str:
         "enforced": grouped(float(enforced), decimals=1),
         "asked": grouped(float(asked), decimals=1),
     }
+
+
+def exceeded_by_shares(limit: PlanLimit) -> str:
+    """Says what a local limit that is smaller than the fleet lets through while Redis is down; else ""."""
+    processes = fallback.fleet_size()
+    held = limit.burst if limit.algorithm in BUCKETS else limit.requests
+    if limit.on_failure != PlanLimit.OnFailure.LOCAL or held >= processes:
+        return ""
+    return _(
+        "while Redis is down, each of %(processes)s processes lets one request through at least: together more than "
+        "the %(held)s of this limit. Closed lets none through."
+    ) % {"processes": grouped(processes), "held": grouped(held)}

@@ -68,6 +68,8 @@ _REASONS_BY_WORD = {
     "OOM": "oom",
     "MASTERDOWN": "masterdown",
     "CLUSTERDOWN": "clusterdown",
+    "MISCONF": "misconf",
+    "NOREPLICAS": "noreplicas",
     "WRONGTYPE": "wrongtype",
     "BUSY": "busy",
 }

@@ -117,11 +117,12 @@ def _keeper() -> Keeper:
     return keeper
 
 
-def _give_back_at_exit() -> None:
+def give_back_at_exit() -> None:
+    """Give all that this process holds back, in a moment or not at all; never raises."""
     keeper = _keepers.get(os.getpid())
     if keeper is not None:
         with contextlib.suppress(connections.Unavailable):
             keeper.give_back(all_of_it=True, until=time.monotonic() + _EXIT_SECONDS)
 
 
-atexit.register(_give_back_at_exit)
+atexit.register(give_back_at_exit)

@@ -20,7 +20,17 @@ from ratelimit_app.limits import Caller, Decision
 from ratelimit_app.usage.flusher import BufferState, Flusher
 from ratelimit_app.usage.tally import LATENCY_BOUNDS, storable
 
-__all__ = ["EXIT_SECONDS", "LATENCY_BOUNDS", "BufferState", "flush", "record", "reset", "state", "storable"]
+__all__ = [
+    "EXIT_SECONDS",
+    "LATENCY_BOUNDS",
+    "BufferState",
+    "flush",
+    "flush_at_exit",
+    "record",
+    "reset",
+    "state",
+    "storable",
+]
 
 logger = logging.getLogger("ratelimit_app")
 
@@ -82,9 +92,10 @@ def _first_of_this_process() -> Flusher:
     return flusher
 
 
-def _flush_at_exit() -> None:
+def flush_at_exit() -> None:
+    """Ship all that is recorded by now, and say so in the log when the broker did not take it in time."""
     if not flush(EXIT_SECONDS):
         logger.warning("The process ends with usage that the queue did not take: %s", state())
 
 
-atexit.register(_flush_at_exit)
+atexit.register(flush_at_exit)

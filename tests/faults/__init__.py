@@ -1,0 +1,1 @@
+"""Does the limiter hold whatever Redis does? Faults made on purpose, and what requests meet."""
