@@ -32,6 +32,31 @@ def _decisions(content: dict[str, Any]) -> Iterator[Row]:
     yield _row("p99 with threads, to one thread's at the same load", "at most 2", f"{worst:.1f}", worst <= 2)
 
 
+def _fleet(content: dict[str, Any]) -> Iterator[Row]:
+    rows = content["rows"]
+    over = max(row["most_over"] for row in rows)
+    yield _row(f"{content['gateways']} gateways: over the bound (P1)", "never", f"{over} tokens", over == 0)
+    used = next(row["of_bound"] for row in rows if row["rate"] == row["burst"] == 100)
+    yield _row("the same, asked for twice the rate: of the bound (P1)", "99.9 %", f"{used:.2%}", used >= 0.999)
+
+
+def _outage(content: dict[str, Any]) -> Iterator[Row]:
+    worst = max(row["p99_us"][0] for name, row in content.items() if name != "measured") / 1e3
+    yield _row("p99 of answers while the breaker is open (P4)", "below 2 ms", f"{worst:.2f} ms", worst < 2)
+    back = max(row["resumed_seconds"][0] for name, row in content.items() if name != "measured")
+    yield _row("limiting resumes after (P4)", "1 s", f"{back:.2f} s", back <= 1.1)
+
+
+def _hot_key(content: dict[str, Any]) -> Iterator[Row]:
+    flooded = content["one key, known to be out"]["p99_us_ratio"]
+    computing = content["a process that computes"]["p99_us_ratio"]
+    measured = f"{shown(flooded, digits=2)}; beside mere computing {shown(computing, digits=2)}"
+    yield _row("a flood by one key: others' p99, x idle", "at most 1.5", measured, flooded[0] <= 1.5)
+
+
 _JUDGES: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "decisions": _decisions,
+    "fleet": _fleet,
+    "outage": _outage,
+    "hot_key": _hot_key,
 }

@@ -79,10 +79,8 @@ def set_up(place: Place) -> None:
     call_command("migrate", verbosity=0)
 
 
-def plan(
-    name: str, *, requests: int = REQUESTS, period_seconds: int = PERIOD_SECONDS, limits: int = 1, **more: Any
-) -> int:
-    """A plan with so many limits of the same numbers; its id."""
+def plan(name: str, *, requests: int = REQUESTS, limits: int = 1, **more: Any) -> int:
+    """A plan with so many limits of the same numbers, a minute unless `more` says otherwise; its id."""
     from ratelimit_app.models import Plan
 
     row = Plan.objects.create(name=name, slug=name)
@@ -97,3 +95,15 @@ def callers(plan_id: int, count: int, *, name: str = "caller") -> list[Caller]:
     from ratelimit_app.limits import Caller
 
     return [Caller(key_id=1, plan_id=plan_id, bucket_identity=f"{name}{number}") for number in range(count)]
+
+
+@contextlib.contextmanager
+def limiter_at(url: str, **entries: Any) -> Iterator[None]:
+    """The limiter asks another server for the length of a block; `entries` go into `RATELIMIT_APP`."""
+    from django.conf import settings
+    from django.test import override_settings
+
+    cache: dict[str, Any] = {**settings.CACHES["ratelimit"], "LOCATION": url}  # type: ignore[dict-item]
+    changed = {**settings.CACHES, "ratelimit": cache}
+    with override_settings(CACHES=changed, RATELIMIT_APP={**settings.RATELIMIT_APP, **entries}):
+        yield
