@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help demo test test-servers test-newest bench lint format types contract migrations-check wheel check requirements clean
+.PHONY: help demo test test-servers test-newest bench bench-check lint format types contract migrations-check wheel check requirements clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -58,6 +58,9 @@ $(VENV)/.rivals: bench/requirements.txt requirements.txt $(RUN)
 	@echo "Installing bench/requirements.txt into $(VENV) ..."
 	@$(RUN) $(PIP_INSTALL) -r bench/requirements.txt
 	@touch $@
+
+bench-check: $(VENV)/.tests ## Check that a decision did not become dearer, by ratios, in a minute
+	@$(RUN) -m bench.regression $(ARGS)
 
 check: lint types contract migrations-check test ## All of the above that must pass before a commit
 

@@ -2,6 +2,7 @@
 
     python -m bench              all of the below, one after the other, each in a process of its own; then `page`
     python -m bench.decisions    one decision: time, round trips, work of the server; refusals; threads; asyncio
+    python -m bench.steps        where a decision spends its time, step by step
     python -m bench.fleet        40 gateways on one limit: is the bound held, and used?
     python -m bench.outage       how long answers take while Redis is gone
     python -m bench.hot_key      does a caller who floods slow the others down?

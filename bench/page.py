@@ -13,13 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import bars, decisions, fleet, hot_key, outage, results
+from bench import bars, decisions, fleet, hot_key, outage, results, steps
 
 PATH = Path(__file__).parent.parent / "docs" / "performance.md"
 _PLACE = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 #: By section of the results, the tables that it makes.
 SECTIONS: dict[str, Callable[[dict[str, Any]], dict[str, str]]] = {
     "decisions": decisions.tables,
+    "steps": steps.tables,
     "fleet": fleet.tables,
     "outage": outage.tables,
     "hot_key": hot_key.tables,

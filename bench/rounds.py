@@ -75,19 +75,17 @@ def percentiles(took: list[float], *wanted: float) -> list[float]:
 @contextmanager
 def same_core(place: Place) -> Iterator[None]:
     """This process and the server on one core: the cost of software alone, without waking another core."""
-    before = os.sched_getaffinity(0)
-    core = {max(before)}
-    _put(place, core)
+    if place.server_pid is None:  # somebody else's stays where it is
+        yield
+        return
+    pids, cores = (0, place.server_pid), os.sched_getaffinity(0)
+    for pid in pids:
+        os.sched_setaffinity(pid, {max(cores)})
     try:
         yield
     finally:
-        _put(place, before)
-
-
-def _put(place: Place, cores: set[int]) -> None:
-    assert place.server_pid is not None
-    for pid in (0, place.server_pid):
-        os.sched_setaffinity(pid, cores)
+        for pid in pids:
+            os.sched_setaffinity(pid, cores)
 
 
 def work_of(watcher: Any) -> tuple[float, int]:
