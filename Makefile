@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help demo test test-servers test-newest faults soak lint format types contract migrations-check wheel check requirements clean
+.PHONY: help demo test test-servers test-newest faults soak bench bench-check lint format types contract migrations-check wheel check requirements clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -54,8 +54,19 @@ migrations-check: $(VENV)/.tests ## Check that the migrations say what the model
 wheel: $(VENV)/.tests ## Build the package into dist/
 	@$(RUN) -m hatchling build --target wheel $(ARGS)
 
-bench: $(VENV)/.tests ## Measure what a decision costs, beside one PING
-	@$(RUN) -m bench.decisions $(ARGS)
+bench: ## Measure everything, beside other limiters, in under 15 minutes: docs/performance.md
+	@$(MAKE) --no-print-directory VENV=.venv-bench .bench
+
+.bench: $(VENV)/.rivals
+	@$(RUN) -m bench $(ARGS)
+
+$(VENV)/.rivals: bench/requirements.txt requirements.txt $(RUN)
+	@echo "Installing bench/requirements.txt into $(VENV) ..."
+	@$(RUN) $(PIP_INSTALL) -r bench/requirements.txt
+	@touch $@
+
+bench-check: $(VENV)/.tests ## Check that a decision did not become dearer, by ratios, in a minute
+	@$(RUN) -m bench.regression $(ARGS)
 
 check: lint types contract migrations-check test ## All of the above that must pass before a commit
 

@@ -1,99 +1,125 @@
-"""What does a decision cost, beside one PING through redis-py's own pool?
+"""What does a decision cost, beside one PING through redis-py's own pool, and beside other limiters?
 
-    python -m bench.decisions [--rounds 15] [--calls 2000]
+    python -m bench.decisions [--rounds 15] [--calls 500] [--dry]
 
-Microseconds at p50 and p99, medians over interleaved rounds, and the ratio to the PING of the same
-round: absolute numbers are this machine's, ratios travel. Promise: a whole `limiter.check` of one
-limit costs no more than the PING, one that is known to be out of tokens a twentieth of a decision.
+Everybody decides by the same limit, 1,000 a minute, for 1,000 callers in turn, on the same server, in
+interleaved rounds. Promises: a whole `limiter.check` costs no more than the PING (P2), the refusal of
+a caller who is known to be out of tokens a twentieth of a decision (P3).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
-from statistics import median
+from typing import Any
 
-from tests.servers import RedisServer
+from bench import alone, concurrent_decisions, ours, place, rivals, rounds
+from bench.results import shown, table
+
+PING = "PING, redis-py's pool"
+BARE = "EVALSHA of `return 1`, bare socket"
+CHECK = "ours: limiter.check"
+KNOWN = "ours, known to be out"
+#: Tokens of the caller whose refusals are measured; they come back at 5 a minute, too slowly to matter.
+FEW = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The cost of a decision.")
+    alone.run("decisions", "What does a decision cost?", options=_options, measure=measure, tables=tables)
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--calls", type=int, default=2_000)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        server = RedisServer(Path(scratch) / "redis")
-        try:
-            _measure(scratch, server.url, options.rounds, options.calls)
-        finally:
-            server.stop()
+    parser.add_argument("--calls", type=int, default=500)
 
 
-def _measure(scratch: str, redis_url: str, rounds: int, calls: int) -> None:
-    os.environ |= {
-        "DJANGO_SETTINGS_MODULE": "tests.settings",
-        "DATABASE_URL": f"sqlite:///{scratch}/db.sqlite3",
-        "REDIS_URL": redis_url,
-        "TEST_PREFIX": "bench",
+def measure(here: place.Place, options: argparse.Namespace) -> dict[str, Any]:
+    url = here.redis_url
+    plan_id = place.plan("default")
+    attempts: dict[str, rounds.Attempt] = {
+        BARE: rivals.bare_script(url),
+        PING: rivals.ping(url),
+        CHECK: ours.checks(plan_id),
+        "ours: limiter.check, three limits": ours.checks(place.plan("three", limits=3)),
+        "ours: PlanThrottle": ours.throttle(plan_id),
+        "ours: middleware, key and headers": ours.middleware(plan_id),
     }
-    import django
+    attempts |= {rival.name: rival.make(url, place.REQUESTS) for rival in rivals.all_rivals()}
+    rounds.warmed(attempts)
+    content: dict[str, Any] = {}
+    if here.server_pid:
+        with rounds.same_core(here):
+            content["same_core"] = _measured(here, attempts, options)
+    content["two_cores"] = _measured(here, attempts, options)
+    content["refused"] = _measured(here, _refusals(url), options)
+    content |= concurrent_decisions.measure(here, plan_id, options)
+    return content
 
-    django.setup()
-    import redis
-    from django.core.management import call_command
 
-    from ratelimit_app import limiter, usage
-    from ratelimit_app.limits import Caller
-    from ratelimit_app.models import Plan
+def _measured(here: place.Place, attempts: dict[str, rounds.Attempt], options: argparse.Namespace) -> dict[str, Any]:
+    samples = rounds.interleaved(here, attempts, rounds=options.rounds, calls=options.calls)
+    return {name: rounds.figures(samples[name], samples[PING]) for name in attempts}
 
-    call_command("migrate", verbosity=0)
 
-    def caller(name: str, limits: int, *, requests: int, burst: int) -> Caller:
-        plan = Plan.objects.create(name=name, slug=name)
-        for number in range(limits):
-            plan.limits.create(name=f"{name}{number}", requests=requests, period_seconds=1, burst=burst)
-        return Caller(key_id=plan.pk, plan_id=plan.pk, bucket_identity=name)
+def _refusals(url: str) -> dict[str, rounds.Attempt]:
+    """Everybody refuses the same caller, again and again."""
+    from ratelimit_app import denials, limiter
 
-    plenty = {"requests": 1_000_000, "burst": 100_000_000}
-    one, three = caller("one", 1, **plenty), caller("three", 3, **plenty)
-    plan = Plan.objects.create(name="out", slug="out")
-    plan.limits.create(name="out", requests=1, period_seconds=86_400, burst=1)
-    out = Caller(key_id=plan.pk, plan_id=plan.pk, bucket_identity="out")
-    limiter.check(out)
-    ping = redis.Redis.from_url(redis_url).ping
-    cases: dict[str, Callable[[], object]] = {
-        "PING, redis-py's pool": ping,
-        "check, one limit": lambda: limiter.check(one),
-        "check, three limits": lambda: limiter.check(three),
-        "check, known to be out": lambda: limiter.check(out),
+    plan_id = place.plan("few", requests=FEW)
+    known, asked = place.callers(plan_id, 2, name="refused")
+
+    def asked_again() -> object:
+        denials.forget()  # a few nanoseconds; so Redis is asked each time
+        return limiter.check(asked)
+
+    attempts: dict[str, rounds.Attempt] = {
+        PING: rivals.ping(url),
+        KNOWN: lambda _number: limiter.check(known),
+        "ours, asking Redis": lambda _number: asked_again(),
     }
-    p50s: dict[str, list[float]] = {name: [] for name in cases}
-    p99s: dict[str, list[float]] = {name: [] for name in cases}
-    for _ in range(rounds):
-        for name, call in cases.items():
-            took = _timed(call, calls)
-            p50s[name].append(took[calls // 2])
-            p99s[name].append(took[calls * 99 // 100])
-    usage.reset()
-    pings = p50s["PING, redis-py's pool"]
-    sys.stdout.write(f"{'':24} {'p50 us':>8} {'p99 us':>8} {'x PING':>8}\n")
-    for name in cases:
-        ratio = median(p50 / ping_p50 for p50, ping_p50 in zip(p50s[name], pings, strict=True))
-        sys.stdout.write(f"{name:24} {median(p50s[name]):8.1f} {median(p99s[name]):8.1f} {ratio:8.2f}\n")
+    for rival in rivals.all_rivals():
+        attempts[rival.name] = _always_the_same(rival.make(url, FEW))
+    for attempt in list(attempts.values())[1:]:
+        for _ in range(FEW):
+            attempt(0)
+    return attempts
 
 
-def _timed(call: Callable[[], object], calls: int) -> list[float]:
-    took = []
-    for _ in range(calls):
-        began = time.perf_counter()
-        call()
-        took.append((time.perf_counter() - began) * 1e6)
-    return sorted(took)
+def _always_the_same(attempt: rounds.Attempt) -> rounds.Attempt:
+    return lambda _number: attempt(-1)
+
+
+# --- Shown -------------------------------------------------------------------------------------
+
+
+def tables(content: dict[str, Any]) -> dict[str, str]:
+    same, two = content.get("same_core", content["two_cores"]), content["two_cores"]
+    cost = table(
+        ["", "x PING", "p50 us", "CPU us", "server us", "trips", "two cores: p50", "p99", "per second"],
+        [
+            (
+                name,
+                shown(row["ratio"], digits=2, spread=True),
+                *(shown(row[figure]) for figure in ("p50_us", "client_us", "server_us")),
+                shown(row["trips"], digits=1),
+                *(shown(two[name][figure], digits=0) for figure in ("p50_us", "p99_us", "per_second")),
+            )
+            for name, row in sorted(same.items(), key=lambda item: float(item[1]["ratio"][0]))
+        ],
+    )
+    refused = table(
+        ["refused", "x PING", "p50 us", "p99 us", "per second", "trips"],
+        [
+            (
+                name,
+                shown(row["ratio"], digits=2),
+                *(shown(row[figure]) for figure in ("p50_us", "p99_us")),
+                shown(row["per_second"], digits=0),
+                shown(row["trips"], digits=1),
+            )
+            for name, row in sorted(content["refused"].items(), key=lambda item: float(item[1]["ratio"][0]))
+        ],
+    )
+    return {"cost": cost, "refused": refused, **concurrent_decisions.tables(content)}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,115 @@
+"""Does a fleet hold the bound, and use it? 40 gateway processes ask for the same callers, on one server and a cluster.
+
+    python -m bench.fleet [--gateways 40] [--seconds 5] [--cluster URL]
+
+Moments are those of Redis, which comes with each decision. "of the bound" is what was admitted in parts of
+burst + rate * T, T being the time in which all gateways asked; "most over" looks at every interval of the
+run, from any admitted request to any later one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import Any
+
+from bench import alone, gateways, place
+from bench.results import table
+
+#: Requests a second and burst of each caller's limit, and how much of the rate all gateways together ask for.
+LOADS = [(10, 10, 4.0), (100, 100, 2.0), (100, 20, 2.0), (100, 100, 0.8)]
+TICKS_PER_SECOND = 10_000_000
+#: On a cluster they live on different nodes.
+CALLERS = 6
+
+
+def main() -> None:
+    alone.run("fleet", "Does a fleet hold the bound?", options=_options, measure=measure, tables=tables)
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gateways", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--cluster", metavar="URL", help="a running cluster, as LOCATION would name it")
+
+
+def measure(here: place.Place, options: argparse.Namespace) -> dict[str, Any]:
+    rows = [_fleet(f"one server {i}", "one server", load, options) for i, load in enumerate(LOADS)]
+    if options.cluster:
+        with place.limiter_at(options.cluster):
+            rows += [_fleet(f"cluster {i}", "cluster", load, options) for i, load in enumerate(LOADS)]
+    return {"gateways": options.gateways, "rows": rows}
+
+
+def _fleet(name: str, where: str, load: tuple[int, int, float], options: argparse.Namespace) -> dict[str, Any]:
+    rate, burst, asked_of_rate = load
+    plan_id = place.plan(name, requests=rate, period_seconds=1, burst=burst)
+    who = place.callers(plan_id, CALLERS, name=name)
+    per_second = CALLERS * rate * asked_of_rate / options.gateways
+
+    def work(number: int, begin: gateways.Begin) -> Any:
+        from ratelimit_app import limiter
+
+        admitted: list[list[int]] = [[] for _ in range(CALLERS)]
+        moments: list[int] = []
+        sources: Counter[str] = Counter()
+
+        def ask(count: int) -> None:
+            caller = (number + count) % CALLERS
+            decision = limiter.check(who[caller])
+            moments.append(decision.decided_ticks)
+            sources[decision.source] += 1
+            if decision.allowed:
+                admitted[caller].append(decision.decided_ticks)
+
+        limiter.peek(who[0])  # opens the connection, reads the plans
+        in_turn = number / options.gateways / per_second  # as requests arrive
+        gateways.paced(begin() + in_turn, options.seconds, per_second, ask)
+        return {"admitted": admitted, "first": moments[0], "last": moments[-1], "sources": sources}
+
+    reports = gateways.run(options.gateways, work)
+    first, last = min(r["first"] for r in reports), min(r["last"] for r in reports)
+    by_caller = [sorted(tick for r in reports for tick in r["admitted"][caller]) for caller in range(CALLERS)]
+    sources: Counter[str] = Counter()
+    for report in reports:
+        sources.update(report["sources"])
+    seconds = (last - first) / TICKS_PER_SECOND
+    admitted = sum(tick <= last for ticks in by_caller for tick in ticks)
+    return {
+        "where": where,
+        "rate": rate,
+        "burst": burst,
+        "wanted_of_rate": asked_of_rate,
+        "asked_per_second": round(sources.total() / options.seconds),
+        "decided": dict(sources),
+        "admitted": admitted,
+        "of_bound": round(admitted / CALLERS / (burst + rate * seconds), 5),
+        "refused": sources.total() - sum(map(len, by_caller)),
+        "most_over": max(_most_over(ticks, rate, burst) for ticks in by_caller),
+    }
+
+
+def _most_over(ticks: list[int], rate: int, burst: int) -> int:
+    """By how many tokens the worst interval went over burst + rate * its length; 0 when none did."""
+    most, debt, before = 0.0, 0.0, ticks[0]
+    for tick in ticks:
+        debt = max(0.0, debt - rate * (tick - before) / TICKS_PER_SECOND) + 1
+        most, before = max(most, debt - burst), tick
+    return int(most + 0.999)
+
+
+# --- Shown -------------------------------------------------------------------------------------
+
+
+def tables(content: dict[str, Any]) -> dict[str, str]:
+    numbers = ("rate", "burst", "wanted_of_rate", "asked_per_second", "admitted", "refused")
+    heads = ["", "rate/s", "burst", "wanted, of it", "asked/s", *numbers[4:], "of the bound", "most over, tokens"]
+    rows = [
+        (row["where"], *(f"{row[each]:,}" for each in numbers), f"{row['of_bound']:.2%}", row["most_over"])
+        for row in content["rows"]
+    ]
+    return {"bound": table(heads, rows)}
+
+
+if __name__ == "__main__":
+    main()
