@@ -10,6 +10,8 @@ ALLOWED_HOSTS, CSRF_TRUSTED_ORIGINS, CORS_ALLOWED_ORIGINS, TRUSTED_PROXIES   lis
 PROXY_COUNT   how many of your own proxies append to X-Forwarded-For
 REDIS_TIMEOUT_SECONDS   longest wait for a decision of Redis; by default 0.005
 REDIS_CONNECT_TIMEOUT_SECONDS   longest wait for a connection to it; by default 0.02
+SITE_URL      where people reach this site, for the links in alerts: https://ops.example.com
+ALERT_EMAILS, ALERT_WEBHOOK_URL, ALERT_WEBHOOK_SECRET   who is told when something is wrong
 SECURE_COOKIES          1 sends cookies over HTTPS only; by default 1 when DEBUG is off
 """
 
@@ -101,6 +103,10 @@ RATELIMIT_APP = {
     "CONNECT_TIMEOUT_SECONDS": environment.seconds("REDIS_CONNECT_TIMEOUT_SECONDS", default=0.02),
     "TRUSTED_PROXIES": environment.words("TRUSTED_PROXIES"),
     "PROXY_COUNT": environment.number("PROXY_COUNT", default=0),
+    "SITE_URL": environment.text("SITE_URL"),
+    "ALERT_EMAILS": environment.words("ALERT_EMAILS"),
+    "ALERT_WEBHOOK_URL": environment.text("ALERT_WEBHOOK_URL"),
+    "ALERT_WEBHOOK_SECRET": environment.text("ALERT_WEBHOOK_SECRET"),
 }
 
 REST_FRAMEWORK = {
@@ -132,6 +138,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "ratelimit_app.tasks.prune",
         "schedule": 3600.0,
         "options": {"expires": 3600.0},
+    },
+    "look whether something is wrong": {
+        "task": "ratelimit_app.tasks.watch",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
     },
 }
 

@@ -15,4 +15,5 @@ urlpatterns = [
     path("plain/ping/", views.plain_ping, name="plain-ping"),
     path("async/ping/", views.async_ping, name="async-ping"),
     path("healthz", views.healthz, name="healthz"),
+    path("healthz/alerts", views.healthz_alerts, name="healthz-alerts"),
 ]
