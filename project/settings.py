@@ -12,6 +12,7 @@ REDIS_TIMEOUT_SECONDS   longest wait for a decision of Redis; by default 0.005
 REDIS_CONNECT_TIMEOUT_SECONDS   longest wait for a connection to it; by default 0.02
 SITE_URL      where people reach this site, for the links in alerts: https://ops.example.com
 ALERT_EMAILS, ALERT_WEBHOOK_URL, ALERT_WEBHOOK_SECRET   who is told when something is wrong
+METRICS_TOKEN, METRICS_NETWORKS, METRICS_FILE   who may read /metrics, and where processes add them up
 SECURE_COOKIES          1 sends cookies over HTTPS only; by default 1 when DEBUG is off
 """
 
@@ -107,6 +108,9 @@ RATELIMIT_APP = {
     "ALERT_EMAILS": environment.words("ALERT_EMAILS"),
     "ALERT_WEBHOOK_URL": environment.text("ALERT_WEBHOOK_URL"),
     "ALERT_WEBHOOK_SECRET": environment.text("ALERT_WEBHOOK_SECRET"),
+    "METRICS_TOKEN": environment.text("METRICS_TOKEN"),
+    "METRICS_NETWORKS": environment.words("METRICS_NETWORKS"),
+    "METRICS_FILE": environment.text("METRICS_FILE"),
 }
 
 REST_FRAMEWORK = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_network
@@ -40,7 +41,7 @@ def check_setup(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
     if unusable:
         return list(unusable)
     found: list[checks.CheckMessage] = []
-    for check in (_cache, _proxies, _doors, _key_prefix, _alerts, _database):
+    for check in (_cache, _proxies, _doors, _key_prefix, _alerts, _metrics, _database):
         found.extend(check())
     return found
 
@@ -207,6 +208,23 @@ def _alerts() -> Iterator[checks.CheckMessage]:
             "Alerts are sent without a link to the overview.",
             hint='Set RATELIMIT_APP["SITE_URL"] to where people reach the admin, without "/admin".',
             id="ratelimit_app.W020",
+        )
+
+
+def _metrics() -> Iterator[checks.CheckMessage]:
+    for network in conf.current().metrics_networks:
+        if not _is_network(network):
+            yield checks.Error(
+                f"METRICS_NETWORKS holds {network!r}, which is not a network.",
+                hint='Write addresses or networks such as "10.0.0.0/8".',
+                id="ratelimit_app.E025",
+            )
+    path = conf.current().metrics_file
+    if path and not os.path.isabs(path):
+        yield checks.Error(
+            "METRICS_FILE is not an absolute path: processes with another working directory would not find it.",
+            hint='Something like "/run/shop/ratelimit-metrics.sqlite3".',
+            id="ratelimit_app.E026",
         )
 
 

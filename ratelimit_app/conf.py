@@ -92,6 +92,13 @@ class Settings:
     #: Signs what is posted; "" signs nothing.
     alert_webhook_secret: str = ""
 
+    #: Who has this token may read the metrics.
+    metrics_token: str = ""
+    #: Networks whose clients may read the metrics without it.
+    metrics_networks: tuple[str, ...] = ()
+    #: A file in which the processes of one machine add up their metrics; "" leaves each to itself.
+    metrics_file: str = ""
+
 
 #: What a setting may be, where its type does not say it.
 CHOICES: dict[str, tuple[str, ...]] = {

@@ -70,6 +70,8 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("E023", limiter_settings(COUNTS_FLUSH_SECONDS=600)),
     ("E024", limiter_settings(ALERT_WEBHOOK_SECRET="whsec_no base64")),
     ("E024", limiter_settings(ALERT_WEBHOOK_SECRET="whsec_")),
+    ("E025", limiter_settings(METRICS_NETWORKS=["10.0.0.0/8", "unix"])),
+    ("E026", limiter_settings(METRICS_FILE="metrics.sqlite3")),
     ("W001", cache(OPTIONS={**OURS["OPTIONS"], "SOCKET_TIMEOUT": 1})),  # type: ignore[dict-item]
     ("W002", shared_with("redis://127.0.0.1:6379/0")),
     ("W002", shared_with(["redis://127.0.0.1:6379/0", "redis://127.0.0.1:6380/0"])),
