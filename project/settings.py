@@ -18,6 +18,8 @@ SECURE_COOKIES          1 sends cookies over HTTPS only; by default 1 when DEBUG
 
 from pathlib import Path
 
+from kombu import Queue
+
 from project import environment
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -135,6 +137,12 @@ CORS_EXPOSE_HEADERS = [
 CELERY_BROKER_URL = BROKER_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_DEFAULT_QUEUE = "ratelimit_app"
+# A worker takes from both in turn: that usage piles up must not keep anybody from being told of it.
+CELERY_TASK_QUEUES = [Queue("ratelimit_app"), Queue("ratelimit_alerts")]
+CELERY_TASK_ROUTES = {
+    "ratelimit_app.tasks.watch": {"queue": "ratelimit_alerts"},
+    "ratelimit_app.tasks.send_alert": {"queue": "ratelimit_alerts"},
+}
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {

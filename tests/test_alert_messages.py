@@ -204,10 +204,30 @@ def test_the_end_is_not_told_before_the_beginning(hook):
     assert send_all() == [False]
     episode = Episode.objects.get()
     messages.write(episode, AlertMessage.Event.ENDED, using="default")
-    assert send_all() == [False]
+    ended = AlertMessage.objects.get(event="ended")
+    assert alerts.due() == []
+    assert not alerts.send(ended.pk)
     retry_now()
-    assert send_all() == [True, True]
+    assert send_all() == [True]
+    assert send_all() == [True]
     assert [body["event"] for body in bodies(hook)] == ["opened", "opened", "ended"]
+
+
+def test_messages_that_wait_for_others_do_not_keep_back_a_new_one(hook, monkeypatch):
+    monkeypatch.setattr(messages, "_AT_ONCE", 3)
+    hook.statuses = [500]
+    now = timezone.now()
+    for number in range(5):
+        episode = Episode.objects.create(
+            kind="key_blocked", subject=f"{number}", started_at=now, bad_until=now, worst=9, threshold=5
+        )
+        messages.write(episode, AlertMessage.Event.OPENED, using="default")
+        messages.write(episode, AlertMessage.Event.ENDED, using="default")
+    assert send_all() == [False] * 3
+    hook.statuses = [200]
+    assert send_all() == [True, True]
+    assert send_all() == [True, True]
+    assert send_all() == []
 
 
 def test_one_channel_that_fails_does_not_hold_up_the_other(hook, configure):

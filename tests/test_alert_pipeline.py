@@ -20,11 +20,17 @@ from tests.servers import running
 
 SETTINGS = """
 import os
+from kombu import Queue
 from tests.settings import *
 
 RATELIMIT_APP = {**RATELIMIT_APP, "ALERT_WEBHOOK_URL": os.environ["TEST_HOOK"], "SITE_URL": "https://ops.example.com"}
 CELERY_BEAT_SCHEDULE = {"look": {"task": "ratelimit_app.tasks.watch", "schedule": 1.0, "options": {"expires": 60.0}}}
-CELERY_TASK_DEFAULT_QUEUE = "alerts"
+CELERY_TASK_DEFAULT_QUEUE = "usage"
+CELERY_TASK_QUEUES = [Queue("usage"), Queue("alerts")]
+CELERY_TASK_ROUTES = {
+    "ratelimit_app.tasks.watch": {"queue": "alerts"},
+    "ratelimit_app.tasks.send_alert": {"queue": "alerts"},
+}
 """
 
 

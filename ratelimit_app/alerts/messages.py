@@ -11,7 +11,7 @@ import logging
 from datetime import timedelta
 
 from django.db import router
-from django.db.models import F
+from django.db.models import Exists, F, OuterRef, QuerySet
 from django.utils import timezone
 
 from ratelimit_app import conf
@@ -42,15 +42,14 @@ def write(episode: Episode, event: AlertMessage.Event, *, using: str) -> None:
 
 def due() -> list[int]:
     """The messages that should be sent now, oldest first. One query."""
-    waiting = AlertMessage.objects.using(_using()).filter(next_attempt_at__lte=timezone.now())
-    return list(waiting.order_by("pk").values_list("pk", flat=True)[:_AT_ONCE])
+    return list(_due().order_by("pk").values_list("pk", flat=True)[:_AT_ONCE])
 
 
 def send(message_id: int) -> bool:
     """Send one message, if it is due and nobody else is at it. Returns whether it was sent; a failure is kept."""
     now, rows = timezone.now(), AlertMessage.objects.using(_using())
-    message = rows.select_related("episode").filter(pk=message_id, next_attempt_at__lte=now).first()
-    if message is None or _must_wait(message):
+    message = _due().select_related("episode").filter(pk=message_id).first()
+    if message is None:
         return False
     pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(message.attempts, 10))
     claim = rows.filter(pk=message_id, next_attempt_at=message.next_attempt_at)
@@ -72,10 +71,11 @@ def send(message_id: int) -> bool:
     return True
 
 
-def _must_wait(message: AlertMessage) -> bool:
-    """Whether the message about the beginning is still to be sent over the same channel."""
-    earlier = AlertMessage.objects.using(_using()).filter(episode=message.episode, channel=message.channel)
-    return earlier.filter(pk__lt=message.pk).exclude(next_attempt_at=None).exists()
+def _due() -> QuerySet[AlertMessage]:
+    """What should be sent now. The end of an episode waits while its beginning is still to be told the same way."""
+    rows = AlertMessage.objects.using(_using())
+    earlier = rows.filter(episode=OuterRef("episode"), channel=OuterRef("channel"), pk__lt=OuterRef("pk"))
+    return rows.filter(next_attempt_at__lte=timezone.now()).exclude(Exists(earlier.exclude(next_attempt_at=None)))
 
 
 def _key(episode: Episode) -> APIKey | None:

@@ -11,6 +11,7 @@ from datetime import datetime
 from django.db import Error as DatabaseError
 
 from ratelimit_app import alerts, conf, fallback, limiter, plan_cache, usage
+from ratelimit_app.models import Episode
 from ratelimit_app.usage import sharing
 
 
@@ -35,7 +36,8 @@ def read() -> Reading:
     path = conf.current().metrics_file
     counts, processes = (usage.totals(), [own_gauges()]) if not path else _shared(path)
     try:
-        open_alerts, evaluated_at = Counter(alert.kind for alert in alerts.open_alerts()), alerts.evaluated_at()
+        kinds = Episode.objects.filter(ended_at=None).values_list("kind", flat=True)
+        open_alerts, evaluated_at = Counter(kinds), alerts.evaluated_at()
     except DatabaseError:
         open_alerts, evaluated_at = None, None
     return Reading(counts, tuple(processes), _plan_slugs(), open_alerts, evaluated_at)
