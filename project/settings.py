@@ -12,12 +12,14 @@ REDIS_TIMEOUT_SECONDS   longest wait for a decision of Redis; by default 0.005
 REDIS_CONNECT_TIMEOUT_SECONDS   longest wait for a connection to it; by default 0.02
 SITE_URL      where people reach this site, for the links in alerts: https://ops.example.com
 ALERT_EMAILS, ALERT_WEBHOOK_URL, ALERT_WEBHOOK_SECRET   who is told when something is wrong
+EMAIL_HOST    takes e-mails; by default localhost
 METRICS_TOKEN, METRICS_NETWORKS, METRICS_FILE   who may read /metrics, and where processes add them up
 SECURE_COOKIES          1 sends cookies over HTTPS only; by default 1 when DEBUG is off
 """
 
 from pathlib import Path
 
+import django
 from kombu import Queue
 
 from project import environment
@@ -166,6 +168,14 @@ USE_TZ = True
 
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
+
+# A mail server that does not answer must not hold up a worker for ever.
+if django.VERSION >= (6, 1):
+    _smtp = {"host": environment.text("EMAIL_HOST", "localhost"), "timeout": 10}
+    MAILERS = {"default": {"BACKEND": "django.core.mail.backends.smtp.EmailBackend", "OPTIONS": _smtp}}
+else:
+    EMAIL_HOST = environment.text("EMAIL_HOST", "localhost")
+    EMAIL_TIMEOUT = 10
 
 LOGIN_URL = "admin:login"
 SECURE_CONTENT_TYPE_NOSNIFF = True
