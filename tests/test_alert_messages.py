@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.core import mail
@@ -18,7 +19,7 @@ from django.utils import timezone
 
 from project.celery import app
 from ratelimit_app import alerts, tasks
-from ratelimit_app.alerts import channels, messages
+from ratelimit_app.alerts import channels, messages, words
 from ratelimit_app.models import AlertMessage, Episode, UsageMinute
 from tests.receivers import Receiver, receiver
 
@@ -103,8 +104,10 @@ def test_what_is_posted_is_readable_for_people_and_for_programs(hook, make_plan,
     assert (method, path, headers["content-type"]) == ("POST", "/hook", "application/json")
     posted = json.loads(body)
     assert posted["text"].startswith("[ops.example.com] Alert: &lt;!channel&gt; &amp; @\u200bhere")
-    assert posted["overview"] == f"{SITE}/admin/ratelimit_app/overview/?range=15m&key={key.public_id}"
     episode = Episode.objects.get()
+    path = words.look_path(episode, key=key, now=timezone.now())
+    assert posted["look"] == SITE + path
+    assert posted["text"].endswith(f"\n{SITE}{path}")
     assert posted["link"] == f"{SITE}/admin/ratelimit_app/episode/{episode.pk}/change/"
     assert posted["alert"] == {
         "id": episode.pk,
@@ -116,6 +119,20 @@ def test_what_is_posted_is_readable_for_people_and_for_programs(hook, make_plan,
         "threshold": 5.0,
     }
     assert "webhook-signature" not in headers
+
+
+def test_who_is_told_of_the_end_is_led_to_the_time_of_the_episode():
+    now = timezone.now().replace(second=0, microsecond=0)
+    started_at, ended_at = now - timedelta(hours=5), now - timedelta(hours=4)
+    episode = Episode.objects.create(
+        kind="slow", started_at=started_at, ended_at=ended_at, bad_until=ended_at, worst=0.005, threshold=0.002
+    )
+    query = parse_qs(urlsplit(words.look_path(episode, key=None, now=now)).query)
+    assert query == {
+        "range": ["6h"],
+        "from": [f"{started_at - timedelta(minutes=5):%Y-%m-%dT%H:%MZ}"],
+        "to": [f"{ended_at + timedelta(minutes=5):%Y-%m-%dT%H:%MZ}"],
+    }
 
 
 def test_a_key_with_a_line_break_in_its_name_makes_no_header_of_a_mail(configure, make_plan, make_key):

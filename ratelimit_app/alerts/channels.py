@@ -38,7 +38,7 @@ def send(message: AlertMessage, *, key: APIKey | None) -> None:
 def payload(message: AlertMessage, *, key: APIKey | None) -> dict[str, Any]:
     """What is posted."""
     episode = message.episode
-    path = words.overview_path(episode, key=key, now=timezone.now())
+    path = words.look_path(episode, key=key, now=timezone.now())
     text = f"[{words.site_name()}] {_headline(message, key)}"
     look = words.link(path)
     return {
@@ -53,7 +53,7 @@ def payload(message: AlertMessage, *, key: APIKey | None) -> dict[str, Any]:
             "worst": episode.worst,
             "threshold": episode.threshold,
         },
-        "overview": look or None,
+        "look": look or None,
         "link": words.link(words.episode_path(episode)) or None,
     }
 
@@ -64,7 +64,7 @@ def _email(message: AlertMessage, key: APIKey | None) -> None:
     if episode.ended_at and message.event == AlertMessage.Event.ENDED:
         lines[1] = f"From {words.moment(episode.started_at)} to {words.moment(episode.ended_at)}."
     for label, path in (
-        ("Look", words.overview_path(episode, key=key, now=timezone.now())),
+        ("Look", words.look_path(episode, key=key, now=timezone.now())),
         ("Acknowledge", words.episode_path(episode)),
     ):
         if link := words.link(path):

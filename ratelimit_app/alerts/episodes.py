@@ -37,7 +37,7 @@ class OpenAlert:
     started_at: datetime
     #: The newest key that it is about, or None: it is about all callers, or the key was deleted.
     key: APIKey | None
-    #: Where to look, on this site: the overview, with range and key chosen.
+    #: Where to look, on this site: the page of the key, or the overview, with the range chosen.
     path: str
     #: Who has taken it on, and what they say; "" when nobody has.
     acknowledged_by: str
@@ -91,7 +91,7 @@ def open_alerts() -> tuple[OpenAlert, ...]:
             sentence=words.sentence(episode, key=keys.get(episode.subject)),
             started_at=episode.started_at,
             key=keys.get(episode.subject),
-            path=words.overview_path(episode, key=keys.get(episode.subject), now=timezone.now()),
+            path=words.look_path(episode, key=keys.get(episode.subject), now=timezone.now()),
             acknowledged_by=episode.acknowledged_by,
             note=episode.note,
         )

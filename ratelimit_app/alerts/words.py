@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode, urlsplit
 
 from django.urls import NoReverseMatch, reverse
@@ -28,7 +28,7 @@ _SENTENCES = {
     ),
 }
 #: What a page shows around an episode, so that its beginning does not stick to the edge.
-_MARGIN_SECONDS = 300
+_MARGIN = timedelta(minutes=5)
 
 
 def sentence(episode: Episode, *, key: APIKey | None) -> str:
@@ -69,13 +69,18 @@ def utc(at: datetime) -> datetime:
     return (at if timezone.is_aware(at) else timezone.make_aware(at)).astimezone(UTC)
 
 
-def overview_path(episode: Episode, *, key: APIKey | None, now: datetime) -> str:
-    """The overview with the range that holds the episode, and its key; "" where there is no admin."""
-    needed = (now - episode.started_at).total_seconds() + _MARGIN_SECONDS
+def look_path(episode: Episode, *, key: APIKey | None, now: datetime) -> str:
+    """The page of its key, or the overview, over the time of the episode; "" where there is no admin."""
+    start, end = utc(episode.started_at) - _MARGIN, utc(episode.ended_at or now) + _MARGIN
     spans = list(stats.RANGES.values())
-    chosen = next((span for span in spans if span.seconds >= needed), spans[-1])
-    query = {"range": chosen.slug} | ({"key": key.public_id} if key else {})
-    path = _path("admin:ratelimit_app_overview_changelist")
+    chosen = next((span for span in spans if span.seconds >= (utc(now) - start).total_seconds()), spans[-1])
+    query = {"range": chosen.slug}
+    if episode.ended_at is not None:
+        query |= {"from": f"{start:%Y-%m-%dT%H:%MZ}", "to": f"{end:%Y-%m-%dT%H:%MZ}"}
+    path = _path("admin:ratelimit_app_apikey_page", key.pk) if key else ""
+    if not path:
+        path = _path("admin:ratelimit_app_overview_changelist")
+        query |= {"key": key.public_id} if key else {}
     return f"{path}?{urlencode(query)}" if path else ""
 
 
