@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -82,6 +83,7 @@ def test_a_note_acknowledges_an_episode_and_is_in_the_log(make_plan: Any, make_k
     assert "HTTPError: &lt;b&gt;no&lt;/b&gt;" in page
     assert "&lt;script&gt;alert(1)" in page
     assert "<script>alert(1)" not in page
+    assert re.search(r'<a href="/admin/ratelimit_app/[^"]*range=', page)
 
     answer = client.post(change(row), {"note": "I am on it.", "worst": "0", "ended_at": "x", **NOTHING_INLINE})
 

@@ -8,12 +8,17 @@ from django.contrib import admin
 from django.db.models import Model, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ratelimit_app import alerts
 from ratelimit_app.alerts import words
 from ratelimit_app.models import AlertMessage, APIKey, Episode
 from ratelimit_app.pages.text import shown_as
+
+
+def _key(episode: Episode) -> APIKey | None:
+    return alerts.keys_of([episode]).get(episode.subject)
 
 
 class OpenFilter(admin.SimpleListFilter):
@@ -54,7 +59,7 @@ class EpisodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_filter = [OpenFilter, "kind"]
     readonly_fields = (
         *("what", "about", "state", "started_at", "ended_at", "worst_value", "threshold_value"),
-        *("acknowledged_by", "acknowledged_at"),
+        *("look", "acknowledged_by", "acknowledged_at"),
     )
     fields = (*readonly_fields, "note")
     sortable_by = ["started_at", "ended_at"]
@@ -68,7 +73,12 @@ class EpisodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=_("what"))
     def what(self, episode: Episode) -> str:
-        return words.sentence(episode, key=alerts.keys_of([episode]).get(episode.subject))
+        return words.sentence(episode, key=_key(episode))
+
+    @admin.display(description=_("look"))
+    def look(self, episode: Episode) -> str:
+        path = words.look_path(episode, key=_key(episode), now=timezone.now())
+        return format_html('<a href="{}">{}</a>', path, _("what happened at that time"))
 
     @admin.display(description=_("about"))
     def about(self, episode: Any) -> str:
