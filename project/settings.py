@@ -10,10 +10,17 @@ ALLOWED_HOSTS, CSRF_TRUSTED_ORIGINS, CORS_ALLOWED_ORIGINS, TRUSTED_PROXIES   lis
 PROXY_COUNT   how many of your own proxies append to X-Forwarded-For
 REDIS_TIMEOUT_SECONDS   longest wait for a decision of Redis; by default 0.005
 REDIS_CONNECT_TIMEOUT_SECONDS   longest wait for a connection to it; by default 0.02
+SITE_URL      where people reach this site, for the links in alerts: https://ops.example.com
+ALERT_EMAILS, ALERT_WEBHOOK_URL, ALERT_WEBHOOK_SECRET   who is told when something is wrong
+EMAIL_HOST    takes e-mails; by default localhost
+METRICS_TOKEN, METRICS_NETWORKS, METRICS_FILE   who may read /metrics, and where processes add them up
 SECURE_COOKIES          1 sends cookies over HTTPS only; by default 1 when DEBUG is off
 """
 
 from pathlib import Path
+
+import django
+from kombu import Queue
 
 from project import environment
 
@@ -104,6 +111,13 @@ RATELIMIT_APP = {
     "CONNECT_TIMEOUT_SECONDS": environment.seconds("REDIS_CONNECT_TIMEOUT_SECONDS", default=0.02),
     "TRUSTED_PROXIES": environment.words("TRUSTED_PROXIES"),
     "PROXY_COUNT": environment.number("PROXY_COUNT", default=0),
+    "SITE_URL": environment.text("SITE_URL"),
+    "ALERT_EMAILS": environment.words("ALERT_EMAILS"),
+    "ALERT_WEBHOOK_URL": environment.text("ALERT_WEBHOOK_URL"),
+    "ALERT_WEBHOOK_SECRET": environment.text("ALERT_WEBHOOK_SECRET"),
+    "METRICS_TOKEN": environment.text("METRICS_TOKEN"),
+    "METRICS_NETWORKS": environment.words("METRICS_NETWORKS"),
+    "METRICS_FILE": environment.text("METRICS_FILE"),
 }
 
 REST_FRAMEWORK = {
@@ -128,6 +142,12 @@ CORS_EXPOSE_HEADERS = [
 CELERY_BROKER_URL = BROKER_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_DEFAULT_QUEUE = "ratelimit_app"
+# A worker takes from both in turn: that usage piles up must not keep anybody from being told of it.
+CELERY_TASK_QUEUES = [Queue("ratelimit_app"), Queue("ratelimit_alerts")]
+CELERY_TASK_ROUTES = {
+    "ratelimit_app.tasks.watch": {"queue": "ratelimit_alerts"},
+    "ratelimit_app.tasks.send_alert": {"queue": "ratelimit_alerts"},
+}
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
@@ -135,6 +155,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "ratelimit_app.tasks.prune",
         "schedule": 3600.0,
         "options": {"expires": 3600.0},
+    },
+    "look whether something is wrong": {
+        "task": "ratelimit_app.tasks.watch",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
     },
 }
 
@@ -146,6 +171,14 @@ USE_TZ = True
 
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
+
+# A mail server that does not answer must not hold up a worker for ever.
+if django.VERSION >= (6, 1):
+    _smtp = {"host": environment.text("EMAIL_HOST", "localhost"), "timeout": 10}
+    MAILERS = {"default": {"BACKEND": "django.core.mail.backends.smtp.EmailBackend", "OPTIONS": _smtp}}
+else:
+    EMAIL_HOST = environment.text("EMAIL_HOST", "localhost")
+    EMAIL_TIMEOUT = 10
 
 LOGIN_URL = "admin:login"
 SECURE_CONTENT_TYPE_NOSNIFF = True

@@ -1,10 +1,11 @@
-"""Where is what? The admin with its dashboard, a DRF API, two plain views, and the health check."""
+"""Where is what? The admin with its dashboard, a DRF API, two plain views, the health checks, and metrics."""
 
 from django.contrib import admin
 from django.urls import path
 from django.views.generic import RedirectView
 
 from project import views
+from ratelimit_app.metrics.views import metrics
 
 urlpatterns = [
     path("", RedirectView.as_view(url="/admin/")),
@@ -15,4 +16,6 @@ urlpatterns = [
     path("plain/ping/", views.plain_ping, name="plain-ping"),
     path("async/ping/", views.async_ping, name="async-ping"),
     path("healthz", views.healthz, name="healthz"),
+    path("healthz/alerts", views.healthz_alerts, name="healthz-alerts"),
+    path("metrics", metrics, name="metrics"),
 ]

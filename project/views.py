@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 
 from django.contrib.auth import authenticate
+from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from ratelimit_app import alerts
 from ratelimit_app.authentication import APIKeyAuthentication
 from ratelimit_app.permissions import HasAPIKey
 from ratelimit_app.throttling import PlanThrottle
+
+#: Alerts are evaluated every minute: a silence of so long means that beat or the worker stand still.
+ALERTS_STOPPED_AFTER_SECONDS = 300
 
 ITEMS = [
     {"id": 1, "name": "Kettle", "price": "24.90"},
@@ -78,3 +84,14 @@ async def async_ping(request: HttpRequest) -> HttpResponse:
 def healthz(request: HttpRequest) -> HttpResponse:
     """Says that this process answers; exempt, so a load balancer never runs into a limit."""
     return JsonResponse({"healthy": True})
+
+
+def healthz_alerts(request: HttpRequest) -> HttpResponse:
+    """Says whether somebody still looks for what is wrong: for a monitor outside, since a dead worker tells nobody."""
+    try:
+        at = alerts.evaluated_at()
+    except DatabaseError:
+        at = None
+    age_seconds = None if at is None else round((timezone.now() - at).total_seconds())
+    healthy = age_seconds is not None and age_seconds <= ALERTS_STOPPED_AFTER_SECONDS
+    return JsonResponse({"healthy": healthy, "evaluated_seconds_ago": age_seconds}, status=200 if healthy else 503)

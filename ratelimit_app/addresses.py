@@ -16,10 +16,11 @@ from ratelimit_app import conf
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
-def client_address(meta: Mapping[str, Any]) -> str:
+def client_address(meta: Mapping[str, Any], *, ipv6_prefix: int | None = None) -> str:
     """What requests from this client are counted by; "" when it has no address.
 
-    An IPv4 address, or an IPv6 network such as "2001:db8::/64". `meta` is `request.META`.
+    An IPv4 address, or an IPv6 network such as "2001:db8::/64", of `IPV6_PREFIX` unless told
+    otherwise. `meta` is `request.META`.
     """
     settings = conf.current()
     forwarded = str(meta.get("HTTP_X_FORWARDED_FOR", "")) if settings.proxy_count else ""
@@ -28,7 +29,7 @@ def client_address(meta: Mapping[str, Any]) -> str:
         forwarded,
         settings.trusted_proxies,
         settings.proxy_count,
-        settings.ipv6_prefix,
+        ipv6_prefix or settings.ipv6_prefix,
     )
 
 

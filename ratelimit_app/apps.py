@@ -13,7 +13,8 @@ class RatelimitAppConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from ratelimit_app import changes, checks
+        from ratelimit_app import changes, checks, metrics
 
         checks.register()
         changes.connect()
+        metrics.connect()

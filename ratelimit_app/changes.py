@@ -60,6 +60,7 @@ def look() -> None:
     if plan_cache.is_warm() and versions.get("plans", 0) != plan_cache.table().version:
         plan_cache.forget()
         plan_cache.table()
+    plan_cache.confirm(versions.get("plans", 0))
     keys_version = versions.get("keys", 0)
     if keys_version != _keys_version:
         key_cache.forget(_changed_since(_keys_version, using=using))

@@ -73,6 +73,32 @@ class Settings:
     #: How long minute rows and refusals in full are kept.
     retention_days: int = 30
 
+    #: Where people reach this site, for the links in messages, such as "https://ops.example.com"; "" sends no links.
+    site_url: str = ""
+    #: Above this share of blocked requests, in percent over five minutes, an alert opens; 0 never does.
+    alert_blocked_percent: float = 5.0
+    #: The same for each key by itself.
+    alert_key_blocked_percent: float = 5.0
+    #: With fewer requests in five minutes, shares and times of decisions raise no alert.
+    alert_min_requests: int = 500
+    #: Above this p99 of the time that a decision takes, an alert opens; 0 never does.
+    alert_p99_seconds: float = 0.002
+    #: When statistics are later than this, or none arrive for so long, an alert opens; 0 never does.
+    alert_late_seconds: float = 300.0
+    #: Who gets alerts by e-mail.
+    alert_emails: tuple[str, ...] = ()
+    #: Where alerts are posted to as JSON; "" posts none.
+    alert_webhook_url: str = ""
+    #: Signs what is posted; "" signs nothing.
+    alert_webhook_secret: str = ""
+
+    #: Who has this token may read the metrics.
+    metrics_token: str = ""
+    #: Networks whose clients may read the metrics without it.
+    metrics_networks: tuple[str, ...] = ()
+    #: A file in which the processes of one machine add up their metrics; "" leaves each to itself.
+    metrics_file: str = ""
+
 
 #: What a setting may be, where its type does not say it.
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -80,7 +106,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "HEADERS": ("legacy", "ietf"),
     "PATHS": ("required", "optional"),
 }
-_MAY_BE_ZERO = ("FLEET_SIZE", "POLL_SECONDS", "PROXY_COUNT", "LONGEST_HOLD_SECONDS")
+_MAY_BE_ZERO = (
+    *("FLEET_SIZE", "POLL_SECONDS", "PROXY_COUNT", "LONGEST_HOLD_SECONDS"),
+    *("ALERT_BLOCKED_PERCENT", "ALERT_KEY_BLOCKED_PERCENT", "ALERT_P99_SECONDS", "ALERT_LATE_SECONDS"),
+)
 _TYPES: dict[str, Any] = get_type_hints(Settings)
 NAMES: tuple[str, ...] = tuple(field.name.upper() for field in fields(Settings))
 

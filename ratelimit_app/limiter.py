@@ -243,6 +243,11 @@ def _undecided(
     return fallback.decide(limits, caller, cost=cost, patience_ticks=patience_ticks, failure=reason)
 
 
+def breaker_is_open() -> bool:
+    """Whether this process has stopped asking Redis until it answers a probe."""
+    return _breaker().is_open
+
+
 def reset_breaker() -> None:
     """Ask Redis again, whatever happened before; for tests."""
     global _process_breaker

@@ -75,6 +75,8 @@ class PlanTable:
 
 _table: PlanTable | None = None
 _expires_at = 0.0
+#: When the snapshot was last known to be what the database holds.
+_current_at = 0.0
 _lock = threading.Lock()
 
 
@@ -99,6 +101,18 @@ def table() -> PlanTable:
 def is_warm() -> bool:
     """Whether `table()` would answer without reading the database."""
     return _table is not None and time.monotonic() < _expires_at
+
+
+def confirm(version: int) -> None:
+    """Take note that this is the version in the database now."""
+    global _current_at
+    if _table is not None and _table.version == version:
+        _current_at = time.monotonic()
+
+
+def version_and_age() -> tuple[int, float] | None:
+    """The snapshot's version, and for how many seconds nobody knows whether it is the newest; None without one."""
+    return None if _table is None else (_table.version, max(0.0, time.monotonic() - _current_at))
 
 
 def forget() -> None:
@@ -127,15 +141,16 @@ def _read_or_keep(last: PlanTable) -> PlanTable:
 
 
 def _read() -> PlanTable:
-    global _table, _expires_at
+    global _table, _expires_at, _current_at
     # Set first: a `forget` that comes while we read must not be undone by what we read before it.
     _expires_at = time.monotonic() + conf.current().cache_ttl_seconds
-    using = router.db_for_write(Plan)
+    using, asked_at = router.db_for_write(Plan), time.monotonic()
     # The version is read first: at worst the rest is newer than it says, and is read once more.
     version = Version.objects.using(using).filter(name="plans").values_list("number", flat=True).first() or 0
     plans = list(Plan.objects.using(using).values_list("pk", "slug", "audience"))
     rows = PlanLimit.objects.using(using).exclude(mode="off").order_by("pk")
     _table = _tabulate(version, plans, rows)
+    _current_at = asked_at
     return _table
 
 

@@ -1,4 +1,4 @@
-"""What does the worker do for us? It writes batches of usage down, and clears away what is old."""
+"""What does the worker do for us? It writes batches of usage down, clears away what is old, and raises alerts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from celery.exceptions import Reject
 from celery.signals import worker_process_shutdown
 from django.db import Error
 
-from ratelimit_app import ending, recording, shipping
+from ratelimit_app import alerts, ending, recording, shipping
 
 _LONGEST_PAUSE_SECONDS = 60
+#: By then the next round has put what is still to be sent onto the queue again.
+_MESSAGE_EXPIRES_SECONDS = 120
 
 
 # acks_late: a batch leaves the queue when it is written, not when it is fetched. With it alone a
@@ -37,6 +39,22 @@ def record_usage(self: Task[..., None], *, batch: Mapping[str, Any], **unknown: 
 def prune(**unknown: Any) -> None:
     """Delete what is older than it may be. To be run every hour or so."""
     recording.prune()
+    alerts.prune()
+
+
+@shared_task(name="ratelimit_app.tasks.watch", ignore_result=True)
+def watch(**unknown: Any) -> None:
+    """Look whether something is wrong, and have people told. To be run every minute."""
+    alerts.evaluate()
+    for message_id in alerts.due():
+        # Each by itself: one that waits for its receiver holds up no other.
+        send_alert.apply_async(kwargs={"message_id": message_id}, expires=_MESSAGE_EXPIRES_SECONDS)
+
+
+@shared_task(name="ratelimit_app.tasks.send_alert", ignore_result=True, soft_time_limit=60)
+def send_alert(*, message_id: int, **unknown: Any) -> None:
+    """Send one message about an alert. One that fails is tried again by a later round of `watch`."""
+    alerts.send(message_id)
 
 
 @worker_process_shutdown.connect(dispatch_uid="ratelimit_app.tasks")

@@ -60,6 +60,18 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("E008", limiter_settings(IPV6_PREFIX=129)),
     ("E009", limiter_settings(KEY_PREFIX="my key")),
     ("E009", limiter_settings(KEY_PREFIX="x" * 33)),
+    ("E020", limiter_settings(ALERT_WEBHOOK_URL="file:///etc/passwd", SITE_URL="https://ops.example.com")),
+    ("E020", limiter_settings(SITE_URL="ops.example.com")),
+    ("E020", limiter_settings(SITE_URL="https://[ops")),
+    ("E021", limiter_settings(ALERT_EMAILS=["On call <on-call@example.com>"], SITE_URL="https://ops.example.com")),
+    ("E022", limiter_settings(ALERT_BLOCKED_PERCENT=500)),
+    ("E022", limiter_settings(ALERT_KEY_BLOCKED_PERCENT=100.5)),
+    ("E023", limiter_settings(ALERT_LATE_SECONDS=30)),
+    ("E023", limiter_settings(COUNTS_FLUSH_SECONDS=600)),
+    ("E024", limiter_settings(ALERT_WEBHOOK_SECRET="whsec_no base64")),
+    ("E024", limiter_settings(ALERT_WEBHOOK_SECRET="whsec_")),
+    ("E025", limiter_settings(METRICS_NETWORKS=["10.0.0.0/8", "unix"])),
+    ("E026", limiter_settings(METRICS_FILE="metrics.sqlite3")),
     ("W001", cache(OPTIONS={**OURS["OPTIONS"], "SOCKET_TIMEOUT": 1})),  # type: ignore[dict-item]
     ("W002", shared_with("redis://127.0.0.1:6379/0")),
     ("W002", shared_with(["redis://127.0.0.1:6379/0", "redis://127.0.0.1:6380/0"])),
@@ -70,6 +82,8 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("W003", {"MIDDLEWARE": []}),
     ("W003", {"MIDDLEWARE": [], "REST_FRAMEWORK": {}, **limiter_settings(PATHS={"/api/": "required"})}),
     ("W004", {"MIDDLEWARE": [MIDDLEWARE, CORS]}),
+    ("W020", limiter_settings(ALERT_EMAILS=["on-call@example.com"])),
+    ("W020", limiter_settings(ALERT_WEBHOOK_URL="https://chat.example.com/hook")),
 ]
 
 
@@ -117,6 +131,9 @@ def test_every_id_in_the_code_is_tested_and_used_for_one_thing():
         {"MIDDLEWARE": [MIDDLEWARE]},
         limiter_settings(TRUSTED_PROXIES=["10.0.0.0/8", "unix", "2001:db8::/32", "192.0.2.1"], PROXY_COUNT=1),
         limiter_settings(KEY_PREFIX="acme_live"),
+        limiter_settings(ALERT_WEBHOOK_URL="http://[::1]:8080/hook", SITE_URL="https://ops.example.com/sub/"),
+        limiter_settings(ALERT_WEBHOOK_SECRET="any text", ALERT_LATE_SECONDS=0),
+        limiter_settings(ALERT_WEBHOOK_SECRET="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ],
 )
 def test_what_is_right_is_not_complained_of(changes):

@@ -81,6 +81,11 @@ def test_reading_the_settings_costs_next_to_nothing_while_they_stay_the_same():
         ("HEADERS", "legacy"),
         ("BUFFER_SIZE", 0),
         ("RETENTION_DAYS", 0),
+        ("SITE_URL", None),
+        ("ALERT_BLOCKED_PERCENT", -1),
+        ("ALERT_BLOCKED_PERCENT", "5 %"),
+        ("ALERT_MIN_REQUESTS", 0),
+        ("ALERT_EMAILS", "on-call@example.com"),
         ("TIMEOUT", 0.005),
         ("mode", "enforce"),
     ],
@@ -100,6 +105,10 @@ def test_a_value_that_cannot_be_used_is_said_by_name(name, value):
         ("PATHS", {}),
         ("PATHS", {"/": "optional"}),
         ("QUEUE", ""),
+        ("ALERT_BLOCKED_PERCENT", 0),
+        ("ALERT_P99_SECONDS", 0),
+        ("ALERT_LATE_SECONDS", 0),
+        ("ALERT_EMAILS", []),
     ],
 )
 def test_a_value_that_can_be_used_is_not_complained_of(name, value):

@@ -1,4 +1,4 @@
-"""Is what we ship whole, and enough? The wheel, installed into an empty project that has no DRF."""
+"""Is what we ship whole, and enough? The wheel, installed into an empty project that has none of the extras."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ urlpatterns = [path("admin/", admin.site.urls), path("hello/", lambda request: H
 #: Nothing that the wheel does not ask for may be importable.
 WITHOUT_EXTRAS = """
 import sys
-for name in ("rest_framework", "corsheaders", "project", "tests"):
+for name in ("rest_framework", "corsheaders", "prometheus_client", "opentelemetry", "project", "tests"):
     sys.modules[name] = None
 """
 USE_IT = """

@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 from rest_framework.routers import DefaultRouter
 
+from ratelimit_app.metrics.views import metrics
 from tests import views
 
 router = DefaultRouter()
@@ -34,4 +35,5 @@ urlpatterns = [
     path("async/ping/", views.async_ping, name="async-ping"),
     path("async/outcome/<int:status>/", views.async_outcome, name="async-outcome"),
     path("healthz", views.healthz, name="healthz"),
+    path("metrics", metrics, name="metrics"),
 ]

@@ -30,7 +30,8 @@ class Servers:
         #: Log files, SQLite and what else the demo leaves behind.
         self.data_dir = data_dir
         #: What the children find in their environment beside ours.
-        self.environment = PATIENCE | os.environ | {"DATA_DIR": str(data_dir), "PYTHONPATH": str(ROOT)}
+        metrics = {"METRICS_FILE": str(data_dir / "metrics.sqlite3"), "METRICS_NETWORKS": "127.0.0.0/8"}
+        self.environment = PATIENCE | metrics | os.environ | {"DATA_DIR": str(data_dir), "PYTHONPATH": str(ROOT)}
         self._stopping = stopping
         self._children: list[tuple[str, processes.Process]] = []
 

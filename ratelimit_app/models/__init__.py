@@ -1,5 +1,6 @@
 """What is stored? Plans with their limits, API keys, and the rows that usage becomes."""
 
+from ratelimit_app.models.alerts import AlertMessage, Episode, Evaluation
 from ratelimit_app.models.announcements import KeyChange, Version, changed
 from ratelimit_app.models.api_keys import APIKey
 from ratelimit_app.models.plan_limits import PlanLimit
@@ -18,9 +19,12 @@ from ratelimit_app.models.usage import (
 
 __all__ = [
     "APIKey",
+    "AlertMessage",
     "Batch",
     "DecisionMinute",
     "DroppedMinute",
+    "Episode",
+    "Evaluation",
     "KeyChange",
     "KeyUse",
     "Overview",

@@ -37,7 +37,15 @@ class UsageMinute(models.Model):
         constraints = [
             models.UniqueConstraint(name="ratelimit_app_usage_minute", fields=["minute", "identity", "plan_id"])
         ]
-        indexes = [models.Index(name="ratelimit_app_usage_caller", fields=["identity", "minute"])]
+        indexes = [
+            models.Index(name="ratelimit_app_usage_caller", fields=["identity", "minute"]),
+            # Alerts ask every minute for what is hardly ever there.
+            models.Index(
+                name="ratelimit_app_usage_undecided",
+                fields=["minute"],
+                condition=models.Q(unchecked__gt=0) | models.Q(failed_closed__gt=0) | models.Q(local__gt=0),
+            ),
+        ]
 
 
 class RefusalMinute(models.Model):

@@ -3,6 +3,7 @@
     record()        one append; no I/O, no lock that a request could wait for      here
     counting        rows per minute, a sample of refusals in full                   tally
     shipping        one flush thread per process freezes batches and sends them    flusher
+    metrics         what a process counted in its life; what all of a machine did   counters, sharing
 
 A killed process loses what it recorded since its last flush (refusals: `FLUSH_SECONDS`, the rest:
 `COUNTS_FLUSH_SECONDS`). One that ends in order loses nothing, and waits 2.5 s at most for the broker.
@@ -17,6 +18,7 @@ import threading
 import time
 
 from ratelimit_app.limits import Caller, Decision
+from ratelimit_app.usage.counters import Series
 from ratelimit_app.usage.flusher import BufferState, Flusher
 from ratelimit_app.usage.tally import LATENCY_BOUNDS, storable
 
@@ -24,12 +26,14 @@ __all__ = [
     "EXIT_SECONDS",
     "LATENCY_BOUNDS",
     "BufferState",
+    "Series",
     "flush",
     "flush_at_exit",
     "record",
     "reset",
     "state",
     "storable",
+    "totals",
 ]
 
 logger = logging.getLogger("ratelimit_app")
@@ -72,6 +76,11 @@ def flush(timeout_seconds: float) -> bool:
 def state() -> BufferState:
     """What this process still holds and what it dropped, for pages and metrics."""
     return (_flushers.get(os.getpid()) or Flusher()).state()
+
+
+def totals() -> dict[Series, float]:
+    """What this process has counted since it began; up to `FLUSH_SECONDS` old. See `counters.Series`."""
+    return (_flushers.get(os.getpid()) or Flusher()).totals()
 
 
 def reset() -> None:

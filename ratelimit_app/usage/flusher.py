@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 from ratelimit_app import conf, shipping
 from ratelimit_app.limits import Caller, Decision
+from ratelimit_app.usage.counters import Counters, Series
+from ratelimit_app.usage.sharing import Share
 from ratelimit_app.usage.tally import Batch, Tally
 
 logger = logging.getLogger("ratelimit_app")
@@ -65,6 +67,8 @@ class Flusher:
         self._next_start = 0.0
         self._counting = threading.Lock()
         self._tally = Tally(self.size)
+        self._counters = Counters()
+        self._share = Share()
         # A step of this counter is atomic, which `+= 1` is not.
         self._overrun = itertools.count()
         self._overrun_noticed = 0
@@ -113,6 +117,13 @@ class Flusher:
                 last_error=self._last_error,
             )
 
+    def totals(self) -> dict[Series, float]:
+        """What was counted since the process began."""
+        with self._counting:
+            self._notice_overrun()
+            dropped: dict[Series, float] = {("dropped", kind): count for kind, count in self._tally.dropped.items()}
+            return self._counters.counts() | dropped
+
     def _run(self) -> None:
         try:
             while not self.stopped:
@@ -129,6 +140,7 @@ class Flusher:
         for _ in range(len(self.records) // _RECORDS_AT_ONCE + 1):
             with self._counting:
                 self._count(_RECORDS_AT_ONCE)
+        self._share.add(settings.metrics_file, self.totals, at_once=bool(waiting))
         now = time.monotonic()
         if now < self._next_attempt and not waiting:
             return
@@ -169,6 +181,7 @@ class Flusher:
             except IndexError:
                 return
             self._tally.count(*record)
+            self._counters.count(record[0], record[4])
 
     def _notice_overrun(self) -> None:
         new = next(self._overrun) - self._overrun_noticed

@@ -89,6 +89,7 @@ class Command(BaseCommand):
         self.say("", "the dashboard shows it a second later. Edit a plan's limit there: the next call obeys.")
         if traffic:
             self.say("", "Some invented callers ask for more than they may: see who, and since when.")
+        self.say("Metrics", base + reverse("metrics"))
         self.say("Logs", str(log_dir))
         self.say("Stop", "q or Ctrl+C")
 
