@@ -2,6 +2,7 @@
 
 from ratelimit_app.models.announcements import KeyChange, Version, changed
 from ratelimit_app.models.api_keys import APIKey
+from ratelimit_app.models.key_life import NotRotatable
 from ratelimit_app.models.plan_limits import PlanLimit
 from ratelimit_app.models.plans import Plan
 from ratelimit_app.models.usage import (
@@ -23,6 +24,7 @@ __all__ = [
     "DroppedMinute",
     "KeyChange",
     "KeyUse",
+    "NotRotatable",
     "Overview",
     "Plan",
     "PlanLimit",
