@@ -17,7 +17,7 @@ A request's life, and the module that knows each step:
     usage, shipping                      counts in memory; batches onto the queue
     tasks, recording                     a batch becomes rows, exactly once
     pacing                               tasks and scripts that wait for their turn
-    stats, pages, admin                  what people on call look at; plans and keys to edit
+    stats, key_stats, pages, admin       what people on call look at; plans and keys to edit
     changes                              an edit reaches every process
     limits, keys, models/                the values, the key's text, the rows
     conf, checks                         the settings, and what can be wrong with them
