@@ -42,7 +42,7 @@ class _CreatedBeforeError(Exception):
 class APIKeyAdmin(KeyColumns, KeyPages):
     form = APIKeyForm
     raw_id_fields = ["owner"]
-    list_display = ["name", "public", "plan", "state", "day", "last_used", "expires_at", "created", "note"]
+    list_display = ["name", "public", "plan", "state", "day", "last_used", "expires_at", "created"]
     list_select_related = ["plan"]
     list_filter = [StateFilter, ExpiryFilter, "plan"]
     list_per_page = 50

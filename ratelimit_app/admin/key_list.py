@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -89,11 +90,8 @@ class KeyColumns:
 
     @admin.display(description=gettext_lazy("state"))
     def state(self, key: APIKey) -> str:
-        return key_state.state(key)
-
-    @admin.display(description=gettext_lazy("note"))
-    def note(self, key: Any) -> str:
-        return " ".join(key.listed_notes)
+        notes = " ".join(getattr(key, "listed_notes", ()))
+        return format_html('{}<span class="rl-note">{}</span>', key_state.state(key), notes)
 
     @admin.display(description=gettext_lazy("last 24 hours"))
     def day(self, key: Any) -> SafeString:

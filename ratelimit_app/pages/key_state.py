@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.timesince import timesince, timeuntil
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from ratelimit_app.models import APIKey
 from ratelimit_app.models.key_life import EXPIRY_WARNING
@@ -36,13 +37,20 @@ def notes(key: APIKey, mates: Sequence[Any]) -> list[str]:
             _("Boosted %(factor)s times until %(until)s.") % {"factor": key.boost, "until": exact(key.boost_ends_at)}
         )
     if key.usable and not newer and key.expires_at and key.expires_at <= timezone.now() + EXPIRY_WARNING:
-        said.append(_("Expires in %(time)s.") % {"time": timeuntil(key.expires_at, depth=1)})
+        said.append(_("Expires in %(time)s.") % {"time": _time_left(key.expires_at)})
     return said
 
 
 def exact(at: datetime) -> str:
     """A moment, with its zone."""
     return date_format(timezone.localtime(at), "Y-m-d H:i T")
+
+
+def _time_left(until: datetime) -> str:
+    days = (until - timezone.now()).days
+    if days < 1:
+        return timeuntil(until, depth=1)
+    return ngettext("%(count)s day", "%(count)s days", days) % {"count": days}
 
 
 def _works_until(key: APIKey) -> str:

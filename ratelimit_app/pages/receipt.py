@@ -83,7 +83,8 @@ def _unknown() -> tuple[str, ...]:
 
 
 def _known(refusal: Refusal, *, key: APIKey, other: APIKey | None) -> tuple[str, ...]:
-    return (_whose(refusal, key=key, other=other), _why(refusal), _how_often(refusal))
+    said = (_whose(refusal, key=key, other=other), _why(refusal), _how_often(refusal))
+    return tuple(sentence for sentence in said if sentence)
 
 
 def _whose(refusal: Refusal, *, key: APIKey, other: APIKey | None) -> str:
@@ -127,6 +128,8 @@ def _why(refusal: Refusal) -> str:
 
 def _how_often(refusal: Refusal) -> str:
     count = key_stats.refused_in_its_minute(refusal)
+    if not count:  # counts per minute are not kept for as long
+        return ""
     return ngettext(
         "In that minute it refused this caller %(count)s time on this route.",
         "In that minute it refused this caller %(count)s times on this route.",
