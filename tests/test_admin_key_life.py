@@ -94,7 +94,7 @@ def test_each_row_of_the_list_draws_the_last_day_of_its_key(
 def test_the_list_costs_the_same_queries_for_two_keys_and_for_a_full_page(
     admin_client: Client, make_plan: Any, make_key: Any, configure: Any
 ) -> None:
-    configure(EXEMPT_PATHS=["/admin"])
+    configure(EXEMPT_PATHS=["/admin"], CACHE_TTL_SECONDS=3600)
     plan = make_plan("Free")
 
     def grow(times: int) -> None:
