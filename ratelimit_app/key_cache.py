@@ -32,12 +32,21 @@ class KnownKey:
     """A key that may be used, as far as this process knows."""
 
     row: APIKey
-    caller: Caller
+    #: The caller as the plan has it, and during a boost.
+    plain: Caller
+    boosted: Caller
+    #: Seconds since 1970 when the boost is over; 0 without one.
+    boost_ends_at: float
     digest: bytes
     #: Seconds since 1970 from when on the key is expired.
     expires_at: float
     #: The monotonic second until which this entry is believed.
     fresh_until: float
+
+    @property
+    def caller(self) -> Caller:
+        """The value that limits count; a boost ends on time by itself."""
+        return self.boosted if self.boost_ends_at and time.time() < self.boost_ends_at else self.plain
 
     @property
     def owner(self) -> Any:
@@ -115,7 +124,9 @@ def _read(public_id: str) -> KnownKey | None:
             _unknown.pop(public_id, None)
         return None
     expires_at = row.expires_at.timestamp() if row.expires_at else float("inf")
-    known = KnownKey(row, row.as_caller(), bytes(row.digest), expires_at, fresh_until)
+    plain, boosted = (replace(row.as_caller(), boost=boost) for boost in (1, row.boost_factor))
+    boost_ends_at = row.boost_ends_at.timestamp() if row.boost_ends_at else 0.0
+    known = KnownKey(row, plain, boosted, boost_ends_at, bytes(row.digest), expires_at, fresh_until)
     _store(_known, public_id, known, settings.key_cache_size)
     if read_at != _forgotten:  # it may have changed while it was read
         _known.pop(public_id, None)

@@ -34,7 +34,7 @@ from ratelimit_app import (
     plan_cache,
     usage,
 )
-from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit
+from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit, Weighed
 
 logger = logging.getLogger("ratelimit_app")
 
@@ -158,13 +158,27 @@ def reset(caller: Caller) -> None:
 
     Raises connections.Unavailable.
     """
-    table = plan_cache.table()
-    own = (*table.everyone, *table.limits.get(table.plan_id(caller), ()))
-    limits = tuple(limit for limit in own if limit.per != "everyone")
+    limits = _own_limits(caller)
     leases.forget(limits, caller)
     buckets.reset(limits, caller)
     debts.clear()
     denials.forget()
+
+
+def levels(caller: Caller) -> tuple[Weighed, ...]:
+    """How full every bucket of a caller is that no other one shares, on every route; charges nothing.
+
+    Whole tokens left, and when there are more. Raises connections.Unavailable.
+    """
+    limits = [limit for limit in _own_limits(caller) if caller.identity(limit.per)[1]]
+    # One by one: in a cluster they need not live together.
+    return tuple(buckets.take((limit,), caller, dry=True).weighed[0] for limit in limits)
+
+
+def _own_limits(caller: Caller) -> tuple[Limit, ...]:
+    table = plan_cache.table()
+    own = table.everyone + table.of_plan(table.plan_id(caller), boost=caller.boost)
+    return tuple(limit for limit in own if limit.per != "everyone")
 
 
 def _limits(
@@ -180,7 +194,8 @@ def _limits(
     if settings.mode == "off":
         return ()
     table = plan_cache.table()
-    limits = table.select(0 if only_address else table.plan_id(caller), scope=scope, method=method, mode=settings.mode)
+    plan_id = 0 if only_address else table.plan_id(caller)
+    limits = table.select(plan_id, scope=scope, method=method, mode=settings.mode, boost=caller.boost)
     if only_address:
         limits = tuple(limit for limit in limits if limit.per == "address")
     if only_plan:

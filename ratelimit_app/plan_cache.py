@@ -43,19 +43,19 @@ class PlanTable:
     everyone: tuple[Limit, ...] = ()
     #: The plan of each slug.
     slugs: dict[str, int] = field(default_factory=dict)
-    _selected: dict[tuple[int, str, str, str], tuple[Limit, ...]] = field(default_factory=dict, repr=False)
+    _selected: dict[tuple[int, str, str, str, int], tuple[Limit, ...]] = field(default_factory=dict, repr=False)
 
-    def select(self, plan_id: int, *, scope: str, method: str, mode: str) -> tuple[Limit, ...]:
+    def select(self, plan_id: int, *, scope: str, method: str, mode: str, boost: int = 1) -> tuple[Limit, ...]:
         """The limits of a caller on that plan for one kind of request; `mode` "shadow" makes all shadow.
 
-        Of a limit that is spread over shards, one of them, picked at random.
+        `boost` multiplies those of the plan. Of a limit that is spread over shards, one of them, picked at random.
         """
-        wanted = plan_id, scope, method, mode
+        wanted = plan_id, scope, method, mode, boost
         selected = self._selected.get(wanted)
         if selected is None:
             covering = [
                 limit
-                for limit in (*self.everyone, *self.limits.get(plan_id, ()))
+                for limit in self.everyone + self.of_plan(plan_id, boost=boost)
                 if limit.scope in ("", scope) and _covers(limit, method)
             ]
             if mode == "shadow":
@@ -67,6 +67,10 @@ class PlanTable:
             if limit.shards > 1:
                 return tuple(random.choice(each.parts) for each in selected)  # noqa: S311 - spreads load
         return selected
+
+    def of_plan(self, plan_id: int, *, boost: int = 1) -> tuple[Limit, ...]:
+        """All limits of a plan, multiplied by a boost."""
+        return tuple(limit.boosted(boost) for limit in self.limits.get(plan_id, ()))
 
     def plan_id(self, caller: Caller) -> int:
         """The plan that applies to a caller: the key's own, else the one for callers without a key."""

@@ -97,10 +97,11 @@ def test_secrets_are_cut_out_of_searches(given: str, kept: str) -> None:
     assert pasted_keys.without_secrets(given) == kept
 
 
-def test_a_key_can_be_renamed_moved_and_given_another_expiry(
+def test_a_key_can_be_renamed_and_given_another_expiry_but_not_be_moved(
     admin_client: Client, make_plan: Any, make_key: Any
 ) -> None:
-    key, _ = make_key(make_plan("Free"))
+    free = make_plan("Free")
+    key, _ = make_key(free)
     pro = make_plan("Pro")
     before = (key.public_id, bytes(key.digest), key.bucket_identity)
     form = {"name": "New name", "plan": pro.pk, "owner": "", "expires_at_0": "2090-01-01", "expires_at_1": "00:00:00"}
@@ -108,8 +109,23 @@ def test_a_key_can_be_renamed_moved_and_given_another_expiry(
     assert admin_client.post(f"{KEYS}{key.pk}/change/", form).status_code == 302
 
     key.refresh_from_db()
-    assert (key.name, key.plan, key.expires_at.year) == ("New name", pro, 2090)
+    assert (key.name, key.plan, key.expires_at.year) == ("New name", free, 2090)
     assert (key.public_id, bytes(key.digest), key.bucket_identity) == before
+
+
+def test_another_owner_is_the_owner_of_all_keys_on_the_bucket(
+    admin_client: Client, make_plan: Any, make_key: Any
+) -> None:
+    alice = get_user_model().objects.create_user("alice")
+    key, _ = make_key(make_plan("Free"))
+    new, _ = APIKey.objects.rotate(key)
+    bystander, _ = make_key(key.plan)
+
+    form = {"name": key.name, "owner": alice.pk, "expires_at_0": "", "expires_at_1": ""}
+    assert admin_client.post(f"{KEYS}{new.pk}/change/", form).status_code == 302
+
+    assert set(APIKey.objects.filter(owner=alice)) == {key, new}
+    assert APIKey.objects.get(pk=bystander.pk).owner is None
 
 
 def test_an_expired_key_can_be_renamed_but_no_expiry_be_set_in_the_past(

@@ -30,7 +30,7 @@ def counted(*made: Any, seconds: float = 0.0) -> dict[tuple[str, ...], float]:
 def test_each_outcome_is_counted_by_who_decided():
     found = counted(
         *(ALLOWED, ALLOWED, WOULD_REFUSE, LOCAL, UNCHECKED, decisions.refused(), decisions.failed_closed()),
-        replace(decisions.refused(), source="denied-cache"),
+        decisions.refused()._replace(source="denied-cache"),
     )
     assert {series[1:]: value for series, value in found.items() if series[0] == "decisions"} == {
         ("allowed", "redis"): 3,

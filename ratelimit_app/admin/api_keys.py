@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import shlex
-from datetime import timedelta
 from typing import Any, cast
 
-import django
-from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.actions import delete_selected
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth import get_user_model
-from django.core import signing
-from django.core.exceptions import ValidationError
 from django.db import router, transaction
-from django.db.models import Model, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.debug import sensitive_variables
 
 from ratelimit_app import conf, keys
-from ratelimit_app.admin import pasted_keys
-from ratelimit_app.models import APIKey, KeyUse, Plan, Version
+from ratelimit_app.admin import new_key, pasted_keys
+from ratelimit_app.admin.key_forms import APIKeyForm, NewAPIKeyForm
+from ratelimit_app.admin.key_list import ExpiryFilter, KeyColumns, KeyList, StateFilter
+from ratelimit_app.admin.key_pages import KeyPages
+from ratelimit_app.models import APIKey, Plan, Version
+from ratelimit_app.pages.key import with_use
 from ratelimit_app.pages.text import grouped, shown_as
 
 _LISTED = 20
 _MOST_DELETED_AT_ONCE = 100
-
-
-def _signer() -> signing.Signer:
-    return signing.Signer(salt="ratelimit_app.new_key")  # on use: importing needs no SECRET_KEY
 
 
 class _CreatedBeforeError(Exception):
@@ -46,71 +38,14 @@ class _CreatedBeforeError(Exception):
         self.key = key
 
 
-class APIKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the stubs only
-    class Meta:
-        model = APIKey
-        fields = ["name", "plan", "owner", "expires_at"]
-
-    def clean_expires_at(self) -> Any:
-        expires_at = self.cleaned_data["expires_at"]
-        if expires_at and "expires_at" in self.changed_data and expires_at <= timezone.now():
-            raise ValidationError(_("This moment is past. To end a key now, revoke it."))
-        return expires_at
-
-
-class NewAPIKeyForm(APIKeyForm):
-    """Carries the bucket identity of the key to be: sent twice, it makes one key."""
-
-    reserved = forms.CharField(required=False, widget=forms.HiddenInput)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["reserved"].initial = lambda: _signer().sign(keys.new_bucket_identity())
-        self.fields["expires_at"].initial = lambda: (timezone.now() + timedelta(days=365)).replace(microsecond=0)
-        self.fields["expires_at"].help_text = _("A year from now, unless you say otherwise. Empty: never.")
-
-    def clean_expires_at(self) -> Any:
-        # Even the proposed moment may be past by the time the form is sent.
-        expires_at = self.cleaned_data["expires_at"]
-        if expires_at and expires_at <= timezone.now():
-            raise ValidationError(_("This moment is past."))
-        return expires_at
-
-    def clean_reserved(self) -> str:
-        signed = self.cleaned_data["reserved"]
-        if not signed:
-            return keys.new_bucket_identity()
-        try:
-            return _signer().unsign(signed)
-        except signing.BadSignature:
-            raise ValidationError(_("This form is not one of ours. Open it again."), code="reserved") from None
-
-
-class StateFilter(admin.SimpleListFilter):
-    title = gettext_lazy("state")
-    parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("active", _("active")), ("expired", _("expired")), ("revoked", _("revoked"))]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[APIKey]) -> QuerySet[APIKey]:
-        past = Q(expires_at__lte=timezone.now())
-        if self.value() == "active":
-            return queryset.filter(~past | Q(expires_at=None), revoked_at=None)
-        if self.value() == "expired":
-            return queryset.filter(past, revoked_at=None)
-        if self.value() == "revoked":
-            return queryset.exclude(revoked_at=None)
-        return queryset
-
-
 @admin.register(APIKey)
-class APIKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class APIKeyAdmin(KeyColumns, KeyPages):
     form = APIKeyForm
     raw_id_fields = ["owner"]
-    list_display = ["name", "public", "plan", "state", "created", "last_used", "expires_at"]
+    list_display = ["name", "public", "plan", "state", "day", "last_used", "expires_at", "created"]
     list_select_related = ["plan"]
-    list_filter = [StateFilter, "plan"]
+    list_filter = [StateFilter, ExpiryFilter, "plan"]
+    list_per_page = 50
     search_help_text = gettext_lazy("Public id, name, or username of the owner.")
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER  # each would count every key again
@@ -118,30 +53,17 @@ class APIKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     sortable_by = ["name", "created", "expires_at"]
     actions = ["revoke", "delete_selected"]
 
+    class Media:
+        css = {"all": ["ratelimit_app/keys.css"]}
+
     # --- The list ---
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[APIKey]:
-        uses = KeyUse.objects.filter(key_id=OuterRef("pk"))
-        rows: QuerySet[APIKey] = super().get_queryset(request)
-        return rows.annotate(used_at=Subquery(uses.values("last_used_at")[:1]))
+        rows: QuerySet[APIKey] = with_use(super().get_queryset(request))
+        return rows
 
-    @admin.display(description=gettext_lazy("public id"))
-    def public(self, key: APIKey) -> str:
-        return shown_as(key.public_id)
-
-    @admin.display(description=gettext_lazy("state"))
-    def state(self, key: APIKey) -> str:
-        if key.revoked_at is not None:
-            return _("revoked")
-        return _("active") if key.usable else _("expired")
-
-    @admin.display(description=gettext_lazy("created"), ordering="pk")
-    def created(self, key: APIKey) -> Any:
-        return key.created_at
-
-    @admin.display(description=gettext_lazy("last used"))
-    def last_used(self, key: Any) -> Any:
-        return key.used_at or _("never")
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeyList]:
+        return KeyList
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         return pasted_keys.to_safe_search(request) or super().changelist_view(request, extra_context)
@@ -168,10 +90,13 @@ class APIKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
         if obj is None:
             return ["name", "plan", "owner", "expires_at", "reserved"]
-        return ["name", "public", "state", "plan", "owner", "expires_at", "created", "last_used", "revoked_at"]
+        names = ["name", "public", "state", "plan", "owner", "expires_at", "created", "last_used"]
+        return [*names, "revoked_at", "revoked_reason"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> list[str]:
-        return [] if obj is None else ["public", "state", "created", "last_used", "revoked_at"]
+        # A plan is changed by an action: for all keys that share a bucket, or it would be two quotas.
+        derived = ["public", "state", "created", "last_used", "revoked_at", "revoked_reason"]
+        return [] if obj is None else [*derived, "plan"]
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "plan":
@@ -200,12 +125,14 @@ class APIKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return super().add_view(request, form_url, extra)
         except _CreatedBeforeError as again:
             messages.warning(request, _("This key was created before. Its text was shown once and is stored nowhere."))
-            return HttpResponseRedirect(self._url("change", again.key.pk))
+            return HttpResponseRedirect(self.url("change", again.key.pk))
 
     @sensitive_variables("text")
     def save_model(self, request: HttpRequest, obj: APIKey, form: Any, change: bool) -> None:
         if change:
             super().save_model(request, obj, form, change)
+            if "owner" in form.changed_data:  # a limit per user would else count one caller as two
+                APIKey.objects.sharing_bucket_with(obj).exclude(pk=obj.pk).update(owner=obj.owner)
             return
         # The row lock of the version puts two sendings of one form in order.
         Version.bump("keys", using=router.db_for_write(APIKey))
@@ -217,23 +144,11 @@ class APIKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         super().save_model(request, obj, form, change)
         request.ratelimit_app_new_key = text  # type: ignore[attr-defined]  # for response_add, in this request
 
-    @sensitive_variables("text", "context")
+    @sensitive_variables("text")
     def response_add(self, request: HttpRequest, obj: APIKey, post_url_continue: str | None = None) -> HttpResponse:
-        """Show the key's text: in the answer itself, since a redirect would have to carry it somewhere."""
         text: str = request.ratelimit_app_new_key  # type: ignore[attr-defined]
-        first_path = next(iter(conf.current().paths), "/")
-        header, _colon, scheme = conf.current().key_headers[0].partition(":")
-        sent = f"{header}: {scheme.strip()} {text}" if scheme else f"{header}: {text}"
-        context = {
-            **self._page_context(request, title=_("API key created")),
-            "original": obj,
-            "key": text,
-            "curl": f"curl -i -H {shlex.quote(sent)} {shlex.quote(request.build_absolute_uri(first_path))}",
-            "key_url": self._url("change", obj.pk),
-        }
-        response = TemplateResponse(request, "admin/ratelimit_app/apikey/new_key.html", context)
-        response["Cache-Control"] = "no-store"
-        return response
+        page = self.page_context(request, title=_("API key created"))
+        return new_key.show(request, obj, text, key_url=self.url("page", obj.pk), page=page)
 
     # --- Ending ---
 
@@ -243,7 +158,7 @@ class APIKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not request.POST.get("post"):
             number = chosen.count()
             context = {
-                **self._page_context(request, title=_("Revoke API keys?")),
+                **self.page_context(request, title=_("Revoke API keys?")),
                 "number": number,
                 "count": grouped(number),
                 "listed": [f"{key.name} ({shown_as(key.public_id)})" for key in chosen[:_LISTED]],
@@ -272,17 +187,3 @@ class APIKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self.message_user(request, note % {"count": _MOST_DELETED_AT_ONCE}, messages.ERROR)
             return None
         return delete_selected(self, request, queryset)
-
-    def _url(self, page: str, *args: Any) -> str:
-        return reverse(f"admin:ratelimit_app_apikey_{page}", args=args, current_app=self.admin_site.name)
-
-    def _page_context(self, request: HttpRequest, *, title: str) -> dict[str, Any]:
-        request.current_app = self.admin_site.name  # as ModelAdmin's own views do
-        return {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "title": title,
-            "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
-            "list_url": self._url("changelist"),
-            "media": self.media,
-        }

@@ -25,14 +25,14 @@ def without_secrets(text: str) -> str:
     return _SECRET.sub("", _WHOLE_KEY.sub(r"\1", text)).strip()
 
 
-def to_safe_search(request: HttpRequest) -> HttpResponseRedirect | None:
+def to_safe_search(request: HttpRequest, *, parameter: str = "q") -> HttpResponseRedirect | None:
     """Where to go instead when the search carries a secret; None when it does not."""
-    asked = request.GET.get("q", "")
+    asked = request.GET.get(parameter, "")
     safe = without_secrets(asked)
     if safe == asked.strip():
         return None
     query = request.GET.copy()
-    query["q"] = safe
+    query[parameter] = safe
     return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
 
 

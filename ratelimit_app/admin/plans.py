@@ -17,9 +17,9 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views import View
 
 from ratelimit_app import fallback
-from ratelimit_app.limits import MAX_FILL_SECONDS, TICKS_PER_SECOND, Limit
+from ratelimit_app.limits import MAX_BURST, MAX_FILL_SECONDS, MAX_REQUESTS, TICKS_PER_SECOND, Limit
 from ratelimit_app.models import APIKey, Plan, PlanLimit
-from ratelimit_app.models.plan_limits import BUCKETS, DEFAULT_SHARDS, MAX_BURST, MAX_REQUESTS, MAX_SHARDS
+from ratelimit_app.models.plan_limits import BUCKETS, DEFAULT_SHARDS, MAX_SHARDS
 from ratelimit_app.pages.text import grouped
 
 _DIGITS = re.compile(r"[+-]?[0-9]+")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from django.contrib import admin
@@ -12,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ratelimit_app.admin import pasted_keys
 from ratelimit_app.models import APIKey, Plan, Refusal
+from ratelimit_app.pages import receipt
 from ratelimit_app.pages.text import shown_as
 
 
@@ -42,8 +42,8 @@ class RefusalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in th
         text = pasted_keys.without_secrets(search_term)
         if not text:
             return queryset, False
-        if receipt := _receipt(text):
-            return queryset.filter(receipt=receipt), False
+        if wanted := receipt.parse(text):
+            return queryset.filter(receipt=wanted), False
         public_id = pasted_keys.public_id_prefix(text) or text
         keys = APIKey.objects.filter(public_id__startswith=public_id)
         # By identity for its index; by key since a rotated key shares its identity with the old one.
@@ -73,12 +73,3 @@ class RefusalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in th
 
     def has_delete_permission(self, request: HttpRequest, obj: Refusal | None = None) -> bool:
         return False
-
-
-def _receipt(text: str) -> uuid.UUID | None:
-    """The receipt in a text such as `urn:uuid:…`, with or without hyphens."""
-    digits = text.strip().lower().removeprefix("urn:uuid:").strip("{}").replace("-", "")
-    try:
-        return uuid.UUID(hex=digits) if len(digits) == 32 else None
-    except ValueError:
-        return None

@@ -9,7 +9,11 @@ from ratelimit_app.limits.decision import Decision, Level, Source, Weighed
 from ratelimit_app.limits.limit import (
     EPOCH_SECONDS,
     LEASE_TICKS,
+    MAX_BURST,
     MAX_FILL_SECONDS,
+    MAX_LOGGED,
+    MAX_REQUESTS,
+    MAX_SLIDING_PRODUCT,
     TICKS_PER_MILLISECOND,
     TICKS_PER_SECOND,
     Algorithm,
@@ -22,7 +26,11 @@ from ratelimit_app.limits.limit import (
 __all__ = [
     "EPOCH_SECONDS",
     "LEASE_TICKS",
+    "MAX_BURST",
     "MAX_FILL_SECONDS",
+    "MAX_LOGGED",
+    "MAX_REQUESTS",
+    "MAX_SLIDING_PRODUCT",
     "TICKS_PER_MILLISECOND",
     "TICKS_PER_SECOND",
     "Algorithm",

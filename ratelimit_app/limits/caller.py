@@ -21,6 +21,8 @@ class Caller:
     user_id: str = ""
     #: The trusted address, IPv6 already cut to its network; "" when there is none.
     address: str = ""
+    #: How many times the plan's limits per key and user this caller has for now.
+    boost: int = 1
 
     def identity(self, per: Per) -> tuple[str, str]:
         """The kind and name of what a limit per `per` counts: the nearest thing this caller has."""

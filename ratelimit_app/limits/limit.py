@@ -11,6 +11,13 @@ TICKS_PER_MILLISECOND = 10_000
 EPOCH_SECONDS = 1_767_225_600
 #: The longest a bucket may take to fill. Keeps every sum of ticks below 2^53, exact in a double.
 MAX_FILL_SECONDS = 450_000_000
+#: The most requests of a limit, and what may be queued or sent at once.
+MAX_REQUESTS = 1_000_000_000
+MAX_BURST = 2_000_000_000
+#: Sliding window: requests x period in seconds, so that its estimate in milliseconds stays below 2^53.
+MAX_SLIDING_PRODUCT = 9_000_000_000_000
+#: Sliding log: moments that one bucket may hold.
+MAX_LOGGED = 10_000
 #: How long a gateway may hold tokens that it took ahead of time: 0.1 s.
 LEASE_TICKS = TICKS_PER_SECOND // 10
 
@@ -98,6 +105,23 @@ class Limit:
     def size(self) -> int:
         """The capacity in the unit that is stored: ticks of a bucket, tokens of the others."""
         return self.capacity_ticks if self.is_bucket else self.capacity
+
+    def boosted(self, factor: int) -> Limit:
+        """The limit with `factor` times the budget, as far as that can be counted.
+
+        It is kept in the same bucket. A token bucket stores the time until it is full, which is the
+        same for a budget as many times as large: so what was used of it stays used, when a boost
+        begins and when it ends. Windows and logs store requests, and those stay.
+        """
+        if factor == 1 or self.per not in ("key", "user"):
+            return self
+        most = {"sliding_window": MAX_SLIDING_PRODUCT // self.period_seconds, "sliding_log": MAX_LOGGED}
+        return replace(
+            self,
+            requests=min(self.requests * factor, most.get(self.algorithm, MAX_REQUESTS)),
+            burst=min(self.burst * factor, MAX_BURST),
+            earlier=tuple(old.boosted(factor) for old in self.earlier),
+        )
 
     def _part(self, shard: int) -> Limit:
         def share(budget: int) -> int:

@@ -3,6 +3,7 @@
 from ratelimit_app.models.alerts import AlertMessage, Episode, Evaluation
 from ratelimit_app.models.announcements import KeyChange, Version, changed
 from ratelimit_app.models.api_keys import APIKey
+from ratelimit_app.models.key_life import NotRotatable
 from ratelimit_app.models.plan_limits import PlanLimit
 from ratelimit_app.models.plans import Plan
 from ratelimit_app.models.usage import (
@@ -27,6 +28,7 @@ __all__ = [
     "Evaluation",
     "KeyChange",
     "KeyUse",
+    "NotRotatable",
     "Overview",
     "Plan",
     "PlanLimit",

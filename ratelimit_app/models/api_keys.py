@@ -4,44 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Self
+from typing import Self
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from ratelimit_app import conf, keys
+from ratelimit_app import keys
 from ratelimit_app.limits import Caller
-from ratelimit_app.models.announcements import (
-    Announced,
-    AnnouncingQuerySet,
-    announce_keys,
-    announce_saves_and_deletes,
-)
+from ratelimit_app.models.announcements import Announced, announce_keys, announce_saves_and_deletes
+from ratelimit_app.models.key_life import BOOSTS, APIKeyQuerySet
 from ratelimit_app.models.plans import Plan
 from ratelimit_app.models.usage import KeyUse
-
-
-class APIKeyQuerySet(AnnouncingQuerySet):
-    def create_key(
-        self, *, plan: Plan, name: str, owner: Any = None, expires_at: datetime | None = None
-    ) -> tuple[APIKey, str]:
-        """Create a key. Returns the row and the key's text, which is stored nowhere."""
-        text, material = keys.generate(conf.current().key_prefix)
-        row = self.create(
-            plan=plan,
-            name=name,
-            owner=owner,
-            expires_at=expires_at,
-            public_id=material.public_id,
-            digest=material.digest,
-        )
-        return row, text
-
-    def revoke(self) -> int:
-        """Revoke those that are not revoked yet, from now on. Returns how many."""
-        return self.filter(revoked_at=None).update(revoked_at=timezone.now())
 
 
 class APIKey(Announced):
@@ -62,8 +37,13 @@ class APIKey(Announced):
     #: What buckets and usage hang on: a key that replaces another one carries the same.
     bucket_identity = models.CharField(max_length=16, default=keys.new_bucket_identity, editable=False, db_index=True)
     created_at = models.DateTimeField(_("created"), default=timezone.now, editable=False)
-    expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
+    expires_at = models.DateTimeField(_("expires"), null=True, blank=True, db_index=True)
     revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True, editable=False)
+    revoked_reason = models.CharField(_("why it was revoked"), max_length=200, blank=True, editable=False)
+    #: How many times the limits of its plan, per key and per user, it has until `boost_ends_at`.
+    boost_factor = models.PositiveSmallIntegerField(_("boost"), default=1, editable=False)
+    boost_ends_at = models.DateTimeField(_("boost ends"), null=True, blank=True, editable=False)
+    boost_reason = models.CharField(_("why it was boosted"), max_length=200, blank=True, editable=False)
 
     objects = APIKeyQuerySet.as_manager()
 
@@ -71,7 +51,20 @@ class APIKey(Announced):
         ordering = ["-pk"]
         verbose_name = _("API key")
         verbose_name_plural = _("API keys")
-        permissions = [("revoke_apikey", "Can revoke API key")]
+        permissions = [
+            ("rotate_apikey", "Can rotate API key"),
+            ("revoke_apikey", "Can revoke API key"),
+            ("move_apikey", "Can move API key to another plan"),
+            ("boost_apikey", "Can boost API key"),
+            ("reset_bucket", "Can fill the buckets of API key"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                name="ratelimit_app_apikey_boost",
+                condition=models.Q(boost_factor=1)
+                | models.Q(boost_factor__range=(BOOSTS[0], BOOSTS[-1]), boost_ends_at__isnull=False),
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.public_id})"
@@ -80,6 +73,12 @@ class APIKey(Announced):
     def usable(self) -> bool:
         """Whether the key opens anything now."""
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > timezone.now())
+
+    @property
+    def boost(self) -> int:
+        """How many times its plan's limits the key has now; 1 without a boost, or when it is over."""
+        is_boosted = self.boost_ends_at is not None and self.boost_ends_at > timezone.now()
+        return self.boost_factor if is_boosted else 1
 
     @property
     def last_used_at(self) -> datetime | None:
@@ -93,6 +92,7 @@ class APIKey(Announced):
             plan_id=self.plan_id,
             bucket_identity=self.bucket_identity,
             user_id="" if self.owner_id is None else str(self.owner_id),
+            boost=self.boost,
         )
 
     @classmethod

@@ -12,7 +12,17 @@ from django.db import models
 from django.db.models.lookups import LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 
-from ratelimit_app.limits import MAX_FILL_SECONDS, Limit, Mode, OnFailure, Per
+from ratelimit_app.limits import (
+    MAX_BURST,
+    MAX_FILL_SECONDS,
+    MAX_LOGGED,
+    MAX_REQUESTS,
+    MAX_SLIDING_PRODUCT,
+    Limit,
+    Mode,
+    OnFailure,
+    Per,
+)
 from ratelimit_app.models.announcements import (
     Announced,
     AnnouncingQuerySet,
@@ -22,14 +32,8 @@ from ratelimit_app.models.announcements import (
 from ratelimit_app.models.generations import WithGenerations, keep_generations_on_save
 from ratelimit_app.models.plans import Plan
 
-MAX_REQUESTS = 1_000_000_000
-MAX_BURST = 2_000_000_000
 MAX_SHARDS = 64
 DEFAULT_SHARDS = 10
-#: Sliding window: requests x period in seconds, so that its estimate in milliseconds stays below 2^53.
-MAX_SLIDING_PRODUCT = 9_000_000_000_000
-#: Sliding log: moments that one bucket may hold.
-MAX_LOGGED = 10_000
 BUCKETS = ["token_bucket", "leaky_bucket"]
 UNCOUNTABLE = _("An empty bucket would take more than 14 years to fill, which cannot be counted exactly.")
 UNLOGGABLE = _("A sliding log remembers each request: 10,000 a period at most.")

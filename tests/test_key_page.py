@@ -1,0 +1,309 @@
+"""Does the page of a key say who it is, what it may do right now, and what it got?"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from ratelimit_app import limiter, testing
+from ratelimit_app.models import APIKey, KeyUse, Refusal, RefusalMinute
+from tests.admin_pages import KEYS, staff
+from tests.outages import REFUSING, redis_at
+from tests.overview_page import Page, arrived, minute, used
+
+pytestmark = pytest.mark.django_db
+HOSTILE = "<img src=x onerror=alert(1)>\"'</script>\u202e"
+
+
+def url(key: APIKey, query: str = "") -> str:
+    return f"{KEYS}{key.pk}/page/{query}"
+
+
+def look(client: Client, key: APIKey, query: str = "") -> Page:
+    answer = client.get(url(key, query))
+    assert answer.status_code == 200
+    return Page(answer.content.decode())
+
+
+def refused(key: APIKey, **fields: Any) -> Refusal:
+    return Refusal.objects.create(
+        **{
+            "receipt": uuid.uuid4(),
+            "at": timezone.now(),
+            "identity": key.bucket_identity,
+            "key_id": key.pk,
+            "plan_id": key.plan_id,
+            "limit_id": 1,
+            "limit_name": "free",
+            "route": "/api/items/",
+            "method": "GET",
+            "address": "203.0.113.9",
+            "cost": 1,
+            "retry_after_seconds": 7,
+            **fields,
+        }
+    )
+
+
+# --- Who may -----------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_for_those_who_may_see_keys(make_plan: Any, make_key: Any) -> None:
+    key, _ = make_key(make_plan("Free"))
+    anonymous = Client().get(url(key))
+    assert (anonymous.status_code, "/admin/login/" in anonymous["Location"]) == (302, True)
+    assert staff("view_overview", "view_plan", "view_refusal").get(url(key)).status_code == 403
+    viewer = staff("view_apikey")
+    assert viewer.get(url(key)).status_code == 200
+    assert viewer.post(url(key)).status_code == 405
+    assert viewer.get(f"{KEYS}987654/page/").status_code == 404
+
+
+def test_refusals_with_their_addresses_need_their_own_permission(make_plan: Any, make_key: Any) -> None:
+    key, _ = make_key(make_plan("Free"))
+    refusal = refused(key)
+    for client, is_shown in ((staff("view_apikey"), False), (staff("view_apikey", "view_refusal"), True)):
+        for query in ("", f"?receipt={refusal.receipt}"):
+            text = look(client, key, query).text
+            assert ("203.0.113.9" in text) is is_shown
+            assert ("Why was this request refused?" in text) is is_shown
+
+
+def test_only_what_somebody_may_do_is_offered(make_plan: Any, make_key: Any) -> None:
+    key, _ = make_key(make_plan("Free"))
+    links = {a["href"] for a in look(staff("view_apikey", "boost_apikey"), key).all("a")}
+    assert f"{KEYS}{key.pk}/boost/" in links
+    for slug in ("rotate", "revoke", "move", "reset", "end-boost"):
+        assert f"{KEYS}{key.pk}/{slug}/" not in links
+
+
+# --- What it says --------------------------------------------------------------------------------------------
+
+
+def test_it_says_who_the_key_is(admin_client: Client, make_plan: Any, make_key: Any) -> None:
+    owner = get_user_model().objects.create_user("ada")
+    expires_at = timezone.now() + timedelta(days=3)
+    key, _ = make_key(make_plan("Free"), name="Nightly ETL", owner=owner, expires_at=expires_at)
+    KeyUse.objects.create(key_id=key.pk, last_used_at=timezone.now().replace(year=2025))
+    text = look(admin_client, key).text
+    for said in ("Nightly ETL", f"rl_live_{key.public_id}…", "active", "Free", "ada", "2025", "Expires in"):
+        assert said in text
+
+
+def test_it_says_what_its_buckets_hold_and_looking_charges_nothing(
+    admin_client: Client, make_plan: Any, make_key: Any
+) -> None:
+    plan = make_plan("Free", requests=1, period_seconds=3600, burst=3)
+    plan.limits.create(name="login", requests=6, period_seconds=60, burst=1200, scope="login")
+    key, _ = make_key(plan)
+    limiter.check(key.as_caller(), cost=3)
+    for _ in range(2):
+        text = look(admin_client, key).text
+        assert "out 0 of 3" in text
+        assert "1,200 of 1,200" in text or "1200 of 1200" in text
+        assert "it is full" in text
+    assert [weighed.remaining for weighed in limiter.levels(key.as_caller())] == [0, 1200]
+
+
+def test_when_redis_is_down_the_page_says_so_and_shows_the_rest(
+    admin_client: Client, make_plan: Any, make_key: Any
+) -> None:
+    key, _ = make_key(make_plan("Free"))
+    used(key.bucket_identity, allowed=9, refused=1)
+    with redis_at(REFUSING):
+        text = look(admin_client, key).text
+    assert "Redis does not answer (refused)" in text
+    assert "9 requests allowed, 1 blocked" in text
+
+
+def test_it_shows_what_the_key_got_in_the_range_of_the_url(admin_client: Client, make_plan: Any, make_key: Any) -> None:
+    key, _ = make_key(make_plan("Free"))
+    other, _ = make_key(key.plan)
+    used(key.bucket_identity, ago=1, allowed=5, refused=2)
+    used(key.bucket_identity, ago=100, allowed=7, unchecked=3)
+    used(other.bucket_identity, ago=1, allowed=1000)
+    arrived()
+    assert "12 requests allowed, 2 blocked and 3 let through unchecked" in look(admin_client, key, "?range=24h").text
+    assert "5 requests allowed, 2 blocked and 0 let through" in look(admin_client, key, "?range=15m").text
+    assert "requests allowed" in look(admin_client, key, "?range=nonsense").text
+
+
+def test_a_refused_caller_sees_where_and_why_by_route(admin_client: Client, make_plan: Any, make_key: Any) -> None:
+    key, _ = make_key(make_plan("Free"))
+    limit = key.plan.limits.get()
+    for route, limit_id, count in (("/a/", limit.pk, 5), ("/b/", limit.pk, 9), ("/c/", 987654, 1)):
+        RefusalMinute.objects.create(
+            minute=minute(1), identity=key.bucket_identity, limit_id=limit_id, route=route, refused=count
+        )
+    text = look(admin_client, key).text
+    assert text.index("/b/ free 9") < text.index("/a/ free 5") < text.index("/c/ a deleted limit 1")
+
+
+def test_a_rotated_pair_is_shown_together_with_the_last_use_of_the_old_one(
+    admin_client: Client, make_plan: Any, make_key: Any
+) -> None:
+    old, _ = make_key(make_plan("Free"))
+    KeyUse.objects.create(key_id=old.pk, last_used_at=timezone.now() - timedelta(minutes=5))
+    new, _ = APIKey.objects.rotate(old)
+    used(old.bucket_identity, allowed=9)
+    for key, said in ((old, f"Replaced by rl_live_{new.public_id}…. Works until"), (new, "last used 5 minutes ago")):
+        page = look(admin_client, key)
+        assert said in page.text
+        assert "9 requests allowed" in page.text
+        assert url(new if key == old else old) in {a["href"] for a in page.all("a")}
+
+
+def test_a_boost_is_shown_with_its_reason_and_end(admin_client: Client, make_plan: Any, make_key: Any) -> None:
+    key, _ = make_key(make_plan("Free"))
+    until = timezone.now() + timedelta(days=1)
+    APIKey.objects.boost(key, factor=4, until=until, reason="Black Friday")
+    text = look(admin_client, key).text
+    assert f"Boosted 4 times until {timezone.localtime(until):%Y-%m-%d %H:%M}" in text
+    assert "Black Friday" in text
+    assert "12 of 12" in text
+    assert "Boosted 4 times" in Page(admin_client.get(KEYS).content.decode()).text
+
+
+def test_a_revoked_key_says_why_and_spends_from_no_bucket(admin_client: Client, make_plan: Any, make_key: Any) -> None:
+    key, _ = make_key(make_plan("Free"))
+    APIKey.objects.filter(pk=key.pk).revoke(reason="leaked on a forum")
+    text = look(admin_client, key).text
+    assert "revoked leaked on a forum" in text
+    assert "spends from no bucket" in text
+
+
+# --- Whatever is on it ---------------------------------------------------------------------------------------
+
+
+def test_whatever_a_caller_sent_is_only_ever_text(admin_client: Client, make_plan: Any, make_key: Any) -> None:
+    plan = make_plan("Free")
+    type(plan).objects.filter(pk=plan.pk).update(name=HOSTILE)
+    owner = get_user_model().objects.create_user(HOSTILE[:20])
+    key, _ = make_key(plan, name=HOSTILE, owner=owner)
+    APIKey.objects.boost(key, factor=2, until=timezone.now() + timedelta(days=1), reason=HOSTILE)
+    new, _ = APIKey.objects.rotate(key)
+    RefusalMinute.objects.create(minute=minute(), identity=key.bucket_identity, limit_id=1, route=HOSTILE, refused=1)
+    refusal = refused(key, route=HOSTILE, method=HOSTILE[:10], address=HOSTILE, limit_name=HOSTILE[:50])
+    used(key.bucket_identity, allowed=1, refused=1)
+    pages = [url(key), url(key, f"?receipt={refusal.receipt}"), KEYS]
+    pages += [url(key, "?receipt=%3Cimg%20src=x%3E&range=%3Cimg%3E")]
+    pages += [f"{KEYS}{new.pk}/{slug}/" for slug in ("rotate", "revoke", "move", "boost", "end-boost", "reset")]
+    for asked in pages:
+        answer = admin_client.get(asked)
+        assert answer.status_code == 200, asked
+        page = Page(answer.content.decode())
+        assert [image for image in page.all("img") if not (image["src"] or "").startswith("/static/admin/")] == [], (
+            asked
+        )
+        assert HOSTILE in page.text, asked
+
+
+def test_every_page_about_keys_obeys_a_strict_content_security_policy(
+    admin_client: Client, make_plan: Any, make_key: Any
+) -> None:
+    key, _ = make_key(make_plan("Free"))
+    used(key.bucket_identity, allowed=9, refused=1, unchecked=1)
+    refused(key)
+    slugs = ("page", "rotate", "revoke", "move", "boost", "end-boost", "reset", "change")
+    answers = [admin_client.get(f"{KEYS}{key.pk}/{slug}/") for slug in slugs]
+    answers += [admin_client.get(KEYS), admin_client.post(f"{KEYS}{key.pk}/rotate/", {"overlap_hours": 1})]
+    for answer in answers:
+        page = Page(answer.content.decode())
+        assert page.all("style") == []
+        for tag, attributes in page.elements:
+            assert "style" not in attributes, tag
+            assert not [name for name in attributes if name.startswith("on")], tag
+            assert tag != "script" or attributes.get("type") == "application/json" or attributes.get("src")
+
+
+def test_every_style_and_script_of_the_pages_about_keys_exists(
+    admin_client: Client, make_plan: Any, make_key: Any
+) -> None:
+    from django.contrib.staticfiles import finders
+
+    key, _ = make_key(make_plan("Free"))
+    for asked in (url(key), KEYS, f"{KEYS}{key.pk}/revoke/"):
+        page = Page(admin_client.get(asked).content.decode())
+        linked = [link["href"] for link in page.all("link")] + [script.get("src") for script in page.all("script")]
+        ours = [name for name in linked if name and name.startswith("/static/ratelimit_app/")]
+        assert ours, asked
+        for name in ours:
+            assert finders.find(name.removeprefix("/static/")), name
+
+
+def test_everybody_can_read_it(admin_client: Client, make_plan: Any, make_key: Any) -> None:
+    key, _ = make_key(make_plan("Free"))
+    APIKey.objects.rotate(key)
+    used(key.bucket_identity, allowed=9, refused=1)
+    refused(key)
+    page = look(admin_client, key)
+    ids = {attributes["id"] for _, attributes in page.elements if attributes.get("id")}
+    assert all(th.get("scope") in ("col", "row") for th in page.all("th"))
+    for region in [div for div in page.all("div") if "rl-scroll" in (div.get("class") or "")]:
+        assert (region["role"], region["tabindex"]) == ("region", "0")
+        assert region.get("aria-label") or region["aria-labelledby"] in ids
+    for section in page.all("section"):
+        assert section["aria-labelledby"] in ids
+    labelled = {label["for"] for label in page.all("label")}
+    assert "rl-receipt" in labelled
+
+
+@pytest.mark.parametrize("language", ["de", "fr"])
+def test_c29_numbers_that_machines_read_are_not_localised(
+    language: str, settings: Any, admin_client: Client, make_plan: Any, make_key: Any
+) -> None:
+    settings.LANGUAGE_CODE = language
+    settings.USE_THOUSAND_SEPARATOR = True
+    plan = make_plan("Free", requests=1_234_567, period_seconds=60, burst=1_234_567)
+    key, _ = make_key(plan)
+    APIKey.objects.filter(pk=key.pk).update(id=1234)
+    key = APIKey.objects.get()
+    testing.reset()
+    used(key.bucket_identity, ago=1, allowed=1_080_246, refused=154_321)
+    page = look(admin_client, key)
+    assert "1234567" in [data["value"] for data in page.all("data")]
+    assert {"de": "1.234.567", "fr": "1 234 567"}[language] in page.text
+    for asked in (url(key), KEYS, f"{KEYS}1234/boost/", f"{KEYS}1234/rotate/"):
+        page = Page(admin_client.get(asked).content.decode())
+        for tag, attributes in page.elements:
+            if tag in ("rect", "line", "text", "svg", "data", "pattern"):
+                for name in {"x", "y", "x1", "y1", "width", "height", "value"} & attributes.keys():
+                    assert str(float(attributes[name] or "")), (tag, name, attributes[name])
+        assert not [a["href"] for a in page.all("a") if "1.234/" in (a.get("href") or "")]
+        assert f"{KEYS}1234/page/" in {a["href"] for a in page.all("a")} or asked == url(key)
+
+
+def test_the_page_costs_the_same_queries_however_busy_the_key_is(
+    admin_client: Client, make_plan: Any, make_key: Any, configure: Any
+) -> None:
+    configure(EXEMPT_PATHS=["/admin"], CACHE_TTL_SECONDS=3600)
+    key, _ = make_key(make_plan("Free"))
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            look(admin_client, key)
+        return len(captured)
+
+    def grow(times: int) -> None:
+        for number in range(times):
+            used(key.bucket_identity, ago=1 + number + RefusalMinute.objects.count(), allowed=1, refused=1)
+            RefusalMinute.objects.create(
+                minute=minute(number), identity=key.bucket_identity, limit_id=1, route=f"/{uuid.uuid4()}/", refused=1
+            )
+            refused(key)
+            make_key(key.plan)
+
+    grow(1)
+    queries()
+    few = queries()
+    grow(40)
+    assert queries() == few
+    assert few <= 22
