@@ -33,6 +33,7 @@ RANGE_LABELS = {
     "6h": gettext_lazy("6 h"),
     "24h": gettext_lazy("24 h"),
     "7d": gettext_lazy("7 d"),
+    "30d": gettext_lazy("30 d"),
 }
 #: A key that is blocked for more than this share of its requests is worth a look.
 PERCENT_BLOCKED = 5
