@@ -2,6 +2,7 @@
 
 from ratelimit_app.models.announcements import KeyChange, Version, changed
 from ratelimit_app.models.api_keys import APIKey
+from ratelimit_app.models.outages import OutageSpan
 from ratelimit_app.models.pipeline import (
     Batch,
     DroppedMinute,
@@ -45,6 +46,7 @@ __all__ = [
     "LimitDay",
     "LimitHour",
     "LimitMinute",
+    "OutageSpan",
     "Overview",
     "Plan",
     "PlanDay",

@@ -23,7 +23,7 @@ from django.db import DataError, IntegrityError, models, router, transaction
 from django.utils import timezone
 
 from ratelimit_app import resolutions
-from ratelimit_app.models import Batch, DroppedMinute, KeyUse, Refusal, SetAside, UsageMinute
+from ratelimit_app.models import Batch, DroppedMinute, KeyUse, OutageSpan, Refusal, SetAside, UsageMinute
 from ratelimit_app.recording.rolling import note_late
 from ratelimit_app.recording.statements import Row, Table, chunks, insert, table_of
 from ratelimit_app.resolutions import DAY, DECISIONS, HOUR, LIMITS, MINUTE, PLANS, REFUSALS, USAGE, Fact, Reaches
@@ -37,7 +37,10 @@ _TOTALS = {"usage": PLANS, "refusals": LIMITS}
 #: By the name in a batch: what is not.
 _OTHERS = {
     "dropped": Table(DroppedMinute, ("minute", "kind"), ("dropped",)),
-    "key_uses": Table(KeyUse, ("key_id",), ("last_used_at",), merge="latest"),
+    "key_uses": Table(KeyUse, ("key_id",), ("last_used_at",), merge="greatest"),
+    "outages": Table(
+        OutageSpan, ("gateway", "server", "started_at", "error"), ("last_seen_at", "ended"), merge="greatest"
+    ),
     "samples": Table(
         Refusal,
         ("receipt",),
@@ -50,9 +53,7 @@ _OTHERS = {
 }
 _TABLES = {**{name: table_of(fact, MINUTE) for name, fact in _COUNTED.items()}, **_OTHERS}
 #: The later, the more batches add to the same rows.
-_ORDER = {
-    name: place for place, name in enumerate(("key_uses", "usage", "refusals", "samples", "dropped", "decisions"))
-}
+_ORDER = ("key_uses", "outages", "usage", "refusals", "samples", "dropped", "decisions")
 _BATCHES = Table(Batch, ("id",), ("received_at",), merge="first")
 
 _Refused = list[tuple[Any, Exception]]
@@ -157,8 +158,8 @@ def _merged(table: Table, rows: Sequence[Row]) -> list[Row]:
         key, values = row[: len(table.key)], row[len(table.key) :]
         if table.merge == "add" and key in merged:
             merged[key] = tuple(ours + theirs for ours, theirs in zip(merged[key], values, strict=True))
-        elif table.merge == "latest" and key in merged:
-            merged[key] = max(merged[key], values)
+        elif table.merge == "greatest" and key in merged:
+            merged[key] = tuple(map(max, merged[key], values))
         else:
             merged.setdefault(key, values)
     return [(*key, *merged[key]) for key in sorted(merged)]

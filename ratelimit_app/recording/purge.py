@@ -16,6 +16,7 @@ from ratelimit_app.models import (
     Frontier,
     KeyChange,
     KeyUse,
+    OutageSpan,
     Refusal,
     SetAside,
     Stale,
@@ -48,6 +49,7 @@ def prune(*, now_seconds: float | None = None) -> None:
     kept_since = resolutions.moment(days_ago(settings.day_retention_days))
     _delete_counts(DAY, days_ago(settings.day_retention_days), using=using)
     _delete(DroppedMinute, using=using, minute__lt=kept_since)
+    _delete(OutageSpan, using=using, last_seen_at__lt=kept_since)
 
     kept_since = resolutions.moment(days_ago(settings.retention_days))
     _delete(Refusal, using=using, at__lt=kept_since)

@@ -30,8 +30,8 @@ class Table:
     key: tuple[str, ...]
     #: The other columns.
     values: tuple[str, ...]
-    #: What becomes of the values when the row is there already: added up, the later one kept, or the first.
-    merge: Literal["add", "latest", "first"] = "add"
+    #: What becomes of the values when the row is there already: added up, the greater of each kept, or the first.
+    merge: Literal["add", "greatest", "first"] = "add"
 
     @cached_property
     def fields(self) -> tuple[models.Field[Any, Any], ...]:
@@ -57,9 +57,11 @@ def insert(table: Table, rows: Sequence[Row], *, using: str) -> int:
     merge = "NOTHING"
     if table.merge == "add":
         merge = "UPDATE SET " + ", ".join(f"{value} = {target}.{value} + EXCLUDED.{value}" for value in values)
-    elif table.merge == "latest":
-        (value,) = values
-        merge = f"UPDATE SET {value} = EXCLUDED.{value} WHERE {target}.{value} < EXCLUDED.{value}"
+    elif table.merge == "greatest":
+        merge = "UPDATE SET " + ", ".join(
+            f"{value} = CASE WHEN {target}.{value} < EXCLUDED.{value} THEN EXCLUDED.{value} ELSE {target}.{value} END"
+            for value in values
+        )
     places = "(" + ", ".join(["%s"] * len(columns)) + ")"
     statement = (
         f"INSERT INTO {target} ({', '.join(columns)}) VALUES {', '.join([places] * len(rows))} "  # noqa: S608 (names are the models' own)

@@ -4,6 +4,7 @@
     traffic     allowed, refused and undecided requests over time
     callers     who was hurt most, and how many keys were
     limits      which limits refused, on which routes, whom
+    outages     when Redis could not be asked, and what happened meanwhile
     times       how long decisions took
     health      what arrived when, and what did not
     rows        where the numbers come from: minutes, hours and days as one
@@ -32,6 +33,7 @@ from ratelimit_app.stats.limits import (
     callers_of_limit,
     shadow_limits,
 )
+from ratelimit_app.stats.outages import Outage, OutageCaller, outage_callers, outage_limits, outage_window, outages
 from ratelimit_app.stats.times import DecisionTimes, decision_times, decision_times_over_time
 from ratelimit_app.stats.traffic import Traffic, total, traffic
 from ratelimit_app.stats.windows import RANGES, Range, Window, between, window
@@ -45,6 +47,8 @@ __all__ = [
     "DecisionTimes",
     "KeysOver",
     "LimitTraffic",
+    "Outage",
+    "OutageCaller",
     "Range",
     "RouteTraffic",
     "ShadowLimit",
@@ -60,6 +64,10 @@ __all__ = [
     "keys_over",
     "newest_data_at",
     "newest_keys",
+    "outage_callers",
+    "outage_limits",
+    "outage_window",
+    "outages",
     "shadow_limits",
     "top_callers",
     "total",

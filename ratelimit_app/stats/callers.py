@@ -20,6 +20,8 @@ from ratelimit_app.stats.windows import Window
 NO_KEY = ""
 #: The identity of all that no longer fitted into a buffer.
 OTHERS = OVERFLOW
+#: So many keys over a share are counted; those that were blocked most, so more than this are a few thousand at least.
+MOST_OVER = 5_000
 #: When fewer were blocked than a page shows, the rest of its callers are looked for in so many recent rows.
 _RECENT_ROWS = 2_000
 
@@ -78,19 +80,19 @@ def newest_keys(identities: Iterable[str]) -> dict[str, APIKey]:
 
 
 def keys_over(within: Window, *, percent: int, plan_id: int | None = None) -> KeysOver:
-    """How many keys were blocked more than `percent` of what they sent."""
+    """How many keys were blocked more than `percent` of what they sent; counted up to `MOST_OVER`."""
     where = {} if plan_id is None else {"plan_id": plan_id}
     selection = Selection(USAGE, within)
-    blocked, blocked_parameters = selection.table("identity", where=where, only="refused")
-    rows, parameters = selection.table("identity", "allowed", "refused", where=where)
-    # Only of those that were blocked at all is everything read. Whole numbers on both sides: a share
-    # in floats would depend on the database.
+    blocked, blocked_parameters = selection.table("identity", "allowed", "refused", where=where, only=["refused"])
+    everything, parameters = selection.table("allowed", where=where, same="identity = suspect.identity")
+    # Who was not over the share where it was blocked was not over it altogether; of the others each is
+    # looked up. Whole numbers on both sides: a share in floats would depend on the database.
     [(over,)] = selection.fetch(
-        "SELECT COUNT(*) FROM (SELECT identity "  # noqa: S608 (names are the models' own)
-        f"FROM {rows} AS counted WHERE identity IN (SELECT identity FROM {blocked} AS blocked) "
-        "AND identity NOT IN (%s, %s) GROUP BY identity "
-        "HAVING SUM(refused) * %s > SUM(allowed) * %s) AS over_the_share",
-        [*parameters, *blocked_parameters, NO_KEY, OTHERS, 100 - percent, percent],
+        "SELECT COUNT(*) FROM (SELECT identity, SUM(refused) AS refused "  # noqa: S608 (names are the models' own)
+        f"FROM {blocked} AS blocked WHERE identity NOT IN (%s, %s) GROUP BY identity "
+        "HAVING SUM(refused) * %s > SUM(allowed) * %s ORDER BY SUM(refused) DESC LIMIT %s) AS suspect "
+        f"WHERE suspect.refused * %s > %s * (SELECT SUM(allowed) FROM {everything} AS everything)",
+        [*blocked_parameters, NO_KEY, OTHERS, 100 - percent, percent, MOST_OVER, 100 - percent, percent, *parameters],
     )
     return KeysOver(over=over, active=_active(within, selection, where))
 
@@ -118,7 +120,7 @@ def _by_caller(within: Window, identities: list[str], filters: dict[str, Any]) -
 
 def _most_blocked(within: Window, *, limit: int, filters: dict[str, Any]) -> list[str]:
     selection = Selection(USAGE, within)
-    rows, parameters = selection.table("identity", "refused", where=filters, only="refused")
+    rows, parameters = selection.table("identity", "refused", where=filters, only=["refused"])
     found = selection.fetch(
         f"SELECT identity, SUM(refused) AS total FROM {rows} AS blocked "  # noqa: S608 (names are the models' own)
         "GROUP BY identity ORDER BY total DESC, identity LIMIT %s",

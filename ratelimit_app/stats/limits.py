@@ -99,7 +99,7 @@ def callers_of_limit(
 ) -> tuple[CallerOfLimit, ...]:
     """To whom did one limit do something, those first to whom it did most."""
     selection = Selection(REFUSALS, within)
-    rows, parameters = selection.table("identity", by, where={"limit_id": limit_id}, only=by)
+    rows, parameters = selection.table("identity", by, where={"limit_id": limit_id}, only=[by])
     ranked = selection.fetch(
         f"SELECT identity, SUM({by}) AS total FROM {rows} AS hit "  # noqa: S608 (names are the models' own)
         "GROUP BY identity ORDER BY total DESC, identity LIMIT %s",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from django.db import connections, router
-from django.db.models import F, Sum
+from django.db.models import F, Q, Sum
 
 from ratelimit_app import resolutions
 from ratelimit_app.resolutions import DAY, Fact, Piece, Resolution
@@ -24,7 +24,7 @@ def pieces(within: Window, *, coarsest: Resolution = DAY) -> tuple[Piece, ...]:
 
 
 def sums(
-    fact: Fact, within: Window, *, by: Iterable[str], coarsest: Resolution = DAY, **filters: Any
+    fact: Fact, within: Window, *conditions: Q, by: Iterable[str], coarsest: Resolution = DAY, **filters: Any
 ) -> list[dict[str, Any]]:
     """What a fact adds up to within a window, by some columns of its key, and by `AT`.
 
@@ -34,7 +34,7 @@ def sums(
     for piece in pieces(within, coarsest=coarsest):
         name = piece.resolution.name
         span = {f"{name}__gte": _at(piece.start), f"{name}__lt": _at(piece.end)}
-        rows = fact.tables[piece.resolution]._base_manager.filter(**span, **filters).order_by()
+        rows = fact.tables[piece.resolution]._base_manager.filter(*conditions, **span, **filters).order_by()
         parts.append(
             rows.annotate(**{AT: F(name)}).values(*by).annotate(**{f"{value}_sum": Sum(value) for value in fact.values})
         )
@@ -55,10 +55,13 @@ class Selection:
         self._pieces = pieces(within)
         self.using = router.db_for_read(fact.tables[resolutions.MINUTE])
 
-    def table(self, *columns: str, where: Mapping[str, Any] | None = None, only: str = "") -> tuple[str, list[Any]]:
+    def table(
+        self, *columns: str, where: Mapping[str, Any] | None = None, only: Sequence[str] = (), same: str = ""
+    ) -> tuple[str, list[Any]]:
         """SQL of all rows with these columns, and its parameters.
 
-        `where` says what columns must equal, `only` names one that must be above zero.
+        `where` says what columns must equal, `only` names some of which one must be above zero,
+        `same` is SQL that must be true of each row.
         """
         connection = connections[self.using]
         quote, parts, parameters = connection.ops.quote_name, [], []
@@ -71,7 +74,9 @@ class Selection:
                 conditions.append(f"{quote(name)} = %s")
                 parameters.append(value)
             if only:
-                conditions.append(f"{quote(only)} > 0")
+                conditions.append(f"({' OR '.join(f'{quote(name)} > 0' for name in only)})")
+            if same:
+                conditions.append(same)
             parts.append(
                 f"SELECT {', '.join(map(quote, columns))} FROM {quote(model._meta.db_table)} "  # noqa: S608 (names are the models' own)
                 f"WHERE {' AND '.join(conditions)}"

@@ -10,6 +10,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import Any
 
 from ratelimit_app.limits import Caller, Decision
@@ -85,11 +86,15 @@ class Tally:
         self.dropped[kind] += count
         self._unshipped_drops[kind] += count
 
-    def freeze(self, *, everything: bool) -> list[Batch]:
-        """Take out what is urgent, or everything, as batches: an id, and a list of rows per table."""
+    def freeze(self, *, everything: bool, outages: Iterable[list[Any]] = ()) -> list[Batch]:
+        """Take out what is urgent, or everything, as batches: an id, and a list of rows per table.
+
+        `outages` are rows that go along.
+        """
         row_keys = list(self.rows if everything else self._urgent)
         counted = [(row_key[0], [*row_key[1:], *self.rows.pop(row_key)]) for row_key in row_keys]
         self._urgent.clear()
+        counted += [("outages", span) for span in outages]
         counted += [("samples", sample) for sample in self.samples]
         self.samples.clear()
         if everything:
