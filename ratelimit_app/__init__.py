@@ -22,6 +22,7 @@ A request's life, and the module that knows each step:
     changes                              an edit reaches every process
     limits, keys, models/                the values, the key's text, the rows
     conf, checks                         the settings, and what can be wrong with them
+    drill/                               what an outage of Redis would do, tried in one process
     testing                              a clean limiter between the tests of your project
 """
 

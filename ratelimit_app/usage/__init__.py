@@ -27,6 +27,7 @@ __all__ = [
     "BufferState",
     "end_outage",
     "flush",
+    "keep_to_itself",
     "note_outage",
     "record",
     "reset",
@@ -86,6 +87,11 @@ def flush(timeout_seconds: float) -> bool:
         return shipped.wait(timeout_seconds)
     finally:
         flusher.waiting.discard(shipped)
+
+
+def keep_to_itself() -> None:
+    """Ship nothing from this process any more, until `reset`: what it counts is for nobody."""
+    _this_flusher().stopped = True
 
 
 def state() -> BufferState:
