@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from django.db import connections
-from django.db.models import Sum
 from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -37,6 +36,7 @@ from ratelimit_app.models import (
 )
 from ratelimit_app.recording import purge, rolling
 from ratelimit_app.resolutions import FACTS, PLANS, USAGE, Fact
+from tests import statistics
 
 #: A midnight.
 NIGHT = 1_800_000_000 // 86_400 * 86_400
@@ -56,17 +56,7 @@ def record(at: int, identity: str = "a", allowed: int = 1, **tables: Any) -> dic
 
 
 def total(fact: Fact = USAGE) -> int:
-    """All that is counted of a fact, as pages read it: each span of time from the rows that hold it."""
-    found = 0
-    for piece in resolutions.pieces(0, NIGHT + 1000 * DAY, reached=resolutions.reaches()):
-        name = piece.resolution.name
-        span = {
-            f"{name}__gte": resolutions.moment(piece.start),
-            f"{name}__lt": resolutions.moment(piece.end),
-        }
-        rows = fact.tables[piece.resolution]._base_manager.filter(**span)
-        found += int(rows.aggregate(sum=Sum(fact.values[0], default=0))["sum"])
-    return found
+    return statistics.total(fact, "allowed")
 
 
 # --- Rolling up --------------------------------------------------------------------------------
