@@ -41,7 +41,7 @@ def check_setup(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
     if unusable:
         return list(unusable)
     found: list[checks.CheckMessage] = []
-    for check in (_cache, _proxies, _doors, _key_prefix, _alerts, _metrics, _database):
+    for check in (_cache, _proxies, _doors, _key_prefix, _alerts, _metrics, _retention, _database):
         found.extend(check())
     return found
 
@@ -243,6 +243,16 @@ def _is_secret(secret: str) -> bool:
         return bool(base64.b64decode(secret.removeprefix("whsec_"), validate=True))
     except binascii.Error:
         return False
+
+
+def _retention() -> Iterator[checks.CheckMessage]:
+    settings = conf.current()
+    if not settings.minute_retention_days <= settings.hour_retention_days <= settings.day_retention_days:
+        yield checks.Error(
+            "Finer statistics are to be kept longer than the coarser ones that replace them.",
+            hint="MINUTE_RETENTION_DAYS must not exceed HOUR_RETENTION_DAYS, nor that DAY_RETENTION_DAYS.",
+            id="ratelimit_app.E010",
+        )
 
 
 def _database() -> Iterator[checks.CheckMessage]:

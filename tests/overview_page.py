@@ -5,13 +5,15 @@ from __future__ import annotations
 import uuid
 from datetime import datetime, timedelta
 from html.parser import HTMLParser
+from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.test import Client
 from django.utils import timezone
 
-from ratelimit_app.models import Batch, UsageMinute
+from ratelimit_app.models import Batch
+from tests import statistics
 
 URL = "/admin/ratelimit_app/overview/"
 
@@ -49,8 +51,8 @@ def minute(ago: int = 0) -> datetime:
     return timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=ago)
 
 
-def used(identity: str, *, ago: int = 0, **counts: int) -> None:
-    UsageMinute.objects.create(minute=minute(ago), identity=identity, plan_id=1, **counts)
+def used(identity: str, *, ago: int = 0, **counts: Any) -> None:
+    statistics.used(identity, at=minute(ago), **counts)
 
 
 def arrived(seconds_ago: float = 0) -> datetime:

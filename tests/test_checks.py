@@ -60,6 +60,8 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("E008", limiter_settings(IPV6_PREFIX=129)),
     ("E009", limiter_settings(KEY_PREFIX="my key")),
     ("E009", limiter_settings(KEY_PREFIX="x" * 33)),
+    ("E010", limiter_settings(MINUTE_RETENTION_DAYS=40)),
+    ("E010", limiter_settings(HOUR_RETENTION_DAYS=500)),
     ("E020", limiter_settings(ALERT_WEBHOOK_URL="file:///etc/passwd", SITE_URL="https://ops.example.com")),
     ("E020", limiter_settings(SITE_URL="ops.example.com")),
     ("E020", limiter_settings(SITE_URL="https://[ops")),

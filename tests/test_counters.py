@@ -43,7 +43,7 @@ def test_each_outcome_is_counted_by_who_decided():
 
 
 def test_each_limit_is_counted_by_what_it_said():
-    shadow_beside_a_refusal = replace(WOULD_REFUSE, allowed=False)
+    shadow_beside_a_refusal = WOULD_REFUSE._replace(allowed=False)
     found = counted(ALLOWED, WOULD_REFUSE, decisions.refused(), UNCHECKED, shadow_beside_a_refusal)
     assert {series[1:]: value for series, value in found.items() if series[0] == "limits"} == {
         (str(LIMIT.id), LIMIT.name, "passed"): 3,

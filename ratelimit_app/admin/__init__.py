@@ -2,8 +2,9 @@
 
 from ratelimit_app.admin.alerts import EpisodeAdmin
 from ratelimit_app.admin.api_keys import APIKeyAdmin
+from ratelimit_app.admin.outages import OutageSpanAdmin
 from ratelimit_app.admin.overview import OverviewAdmin
 from ratelimit_app.admin.plans import PlanAdmin
 from ratelimit_app.admin.refusals import RefusalAdmin
 
-__all__ = ["APIKeyAdmin", "EpisodeAdmin", "OverviewAdmin", "PlanAdmin", "RefusalAdmin"]
+__all__ = ["APIKeyAdmin", "EpisodeAdmin", "OutageSpanAdmin", "OverviewAdmin", "PlanAdmin", "RefusalAdmin"]

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from django.db.models import F, Max, Min, Q, QuerySet, Sum
 
 from ratelimit_app import conf, stats
-from ratelimit_app.models import Batch, DecisionMinute, DroppedMinute, Episode, UsageMinute
+from ratelimit_app.models import Batch, DecisionMinute, DroppedMinute, Episode, PlanMinute, UsageMinute
 
 Kind = Episode.Kind
 
@@ -104,7 +104,7 @@ def look(
     yield from _blocked(reach)
     yield from _blocked_keys(reach, {subject for kind, subject in open_episodes if kind == Kind.KEY_BLOCKED})
     yield from _slow(reach)
-    undecided = UsageMinute.objects.filter(Q(unchecked__gt=0) | Q(failed_closed__gt=0) | Q(local__gt=0))
+    undecided = PlanMinute.objects.filter(Q(unchecked__gt=0) | Q(failed_closed__gt=0) | Q(local__gt=0))
     dropped = DroppedMinute.objects.filter(dropped__gt=0).exclude(kind=_NO_LOSS)
     for kind, rows, value in (
         (Kind.UNCHECKED, undecided, Sum(F("unchecked") + F("failed_closed") + F("local"))),
@@ -116,14 +116,14 @@ def look(
         yield from _counted(kind, rows.filter(minute__gte=start), value)
 
 
-def _window(reach: Horizon) -> QuerySet[UsageMinute]:
-    return UsageMinute.objects.filter(minute__gte=reach.settled - WINDOW, minute__lt=reach.settled)
+def _within(reach: Horizon) -> Q:
+    return Q(minute__gte=reach.settled - WINDOW, minute__lt=reach.settled)
 
 
 def _blocked(reach: Horizon) -> Iterator[Finding]:
     settings = conf.current()
     if threshold := settings.alert_blocked_percent:
-        sums = _window(reach).aggregate(all=Sum(F("allowed") + F("refused")), blocked=Sum("refused"))
+        sums = PlanMinute.objects.filter(_within(reach)).aggregate(all=Sum(F("allowed") + F("refused")), blocked=Sum("refused"))
         everything, blocked = int(sums["all"] or 0), int(sums["blocked"] or 0)
         if everything >= settings.alert_min_requests:
             yield from _over(Kind.BLOCKED, "", reach, blocked * 100 / everything, threshold)
@@ -135,7 +135,7 @@ def _blocked_keys(reach: Horizon, already_open: Collection[str]) -> Iterator[Fin
     if not threshold:
         return
     keys = (
-        _window(reach)
+        UsageMinute.objects.filter(_within(reach))
         .exclude(identity__in=[stats.NO_KEY, stats.OTHERS])
         .values("identity")
         .annotate(all=Sum(F("allowed") + F("refused")), blocked=Sum("refused"))
@@ -164,7 +164,7 @@ def _over(kind: Kind, subject: str, reach: Horizon, value: float, threshold: flo
         yield Finding(kind, subject, since, until, value, threshold, opens=value > threshold)
 
 
-def _counted(kind: Kind, rows: QuerySet[UsageMinute] | QuerySet[DroppedMinute], value: Sum) -> Iterator[Finding]:
+def _counted(kind: Kind, rows: QuerySet[PlanMinute] | QuerySet[DroppedMinute], value: Sum) -> Iterator[Finding]:
     found = rows.aggregate(first=Min("minute"), last=Max("minute"), value=value)
     if found["value"]:
         yield Finding(kind, "", found["first"], found["last"] + timedelta(minutes=1), int(found["value"]), 0)

@@ -4,17 +4,34 @@ from ratelimit_app.models.alerts import AlertMessage, Episode, Evaluation
 from ratelimit_app.models.announcements import KeyChange, Version, changed
 from ratelimit_app.models.api_keys import APIKey
 from ratelimit_app.models.key_life import NotRotatable
-from ratelimit_app.models.plan_limits import PlanLimit
-from ratelimit_app.models.plans import Plan
-from ratelimit_app.models.usage import (
+from ratelimit_app.models.outages import OutageSpan
+from ratelimit_app.models.pipeline import (
     Batch,
-    DecisionMinute,
     DroppedMinute,
+    Frontier,
     KeyUse,
     Overview,
     Refusal,
-    RefusalMinute,
     SetAside,
+    Stale,
+)
+from ratelimit_app.models.plan_limits import PlanLimit
+from ratelimit_app.models.plans import Plan
+from ratelimit_app.models.usage import (
+    DecisionDay,
+    DecisionHour,
+    DecisionMinute,
+    LimitDay,
+    LimitHour,
+    LimitMinute,
+    PlanDay,
+    PlanHour,
+    PlanMinute,
+    RefusalDay,
+    RefusalHour,
+    RefusalMinute,
+    UsageDay,
+    UsageHour,
     UsageMinute,
 )
 
@@ -22,19 +39,34 @@ __all__ = [
     "APIKey",
     "AlertMessage",
     "Batch",
+    "DecisionDay",
+    "DecisionHour",
     "DecisionMinute",
     "DroppedMinute",
     "Episode",
     "Evaluation",
+    "Frontier",
     "KeyChange",
     "KeyUse",
+    "LimitDay",
+    "LimitHour",
+    "LimitMinute",
     "NotRotatable",
+    "OutageSpan",
     "Overview",
     "Plan",
+    "PlanDay",
+    "PlanHour",
     "PlanLimit",
+    "PlanMinute",
     "Refusal",
+    "RefusalDay",
+    "RefusalHour",
     "RefusalMinute",
     "SetAside",
+    "Stale",
+    "UsageDay",
+    "UsageHour",
     "UsageMinute",
     "Version",
     "changed",

@@ -15,8 +15,8 @@ from ratelimit_app import keys
 from ratelimit_app.limits import Caller
 from ratelimit_app.models.announcements import Announced, announce_keys, announce_saves_and_deletes
 from ratelimit_app.models.key_life import BOOSTS, APIKeyQuerySet
+from ratelimit_app.models.pipeline import KeyUse
 from ratelimit_app.models.plans import Plan
-from ratelimit_app.models.usage import KeyUse
 
 
 class APIKey(Announced):

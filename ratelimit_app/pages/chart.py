@@ -16,7 +16,7 @@ from ratelimit_app.pages.text import grouped
 WIDTH = 960
 HEIGHT = 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 12, 28
-_LABEL_STEPS = (120, 600, 3600, 3 * 3600, 24 * 3600)
+_LABEL_STEPS = (120, 600, 3600, 3 * 3600, 24 * 3600, 5 * 24 * 3600)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ RANGE_LABELS = {
     "6h": gettext_lazy("6 h"),
     "24h": gettext_lazy("24 h"),
     "7d": gettext_lazy("7 d"),
+    "30d": gettext_lazy("30 d"),
 }
 #: A key that is blocked for more than this share of its requests is worth a look.
 PERCENT_BLOCKED = 5
@@ -85,6 +86,20 @@ class ShadowRow:
     would_block: str
 
 
+@dataclass(frozen=True, slots=True)
+class OutageRow:
+    """One line of the table of outages."""
+
+    outage: stats.Outage
+    errors: str
+    #: "" where there is one server.
+    servers: str
+    gateways: str
+    unchecked: str
+    failed_closed: str
+    local: str
+
+
 def overview(request: HttpRequest, *, admin_site: AdminSite, opts: Options[Model]) -> TemplateResponse:
     """The page. Costs the same few queries however many keys there are."""
     chosen = stats.RANGES.get(request.GET.get("range", ""), stats.RANGES[DEFAULT_RANGE])
@@ -112,6 +127,7 @@ def overview(request: HttpRequest, *, admin_site: AdminSite, opts: Options[Model
         "callers": [_caller_row(caller) for caller in stats.top_callers(window)],
         "percent_blocked": PERCENT_BLOCKED,
         "shadow_limits": [_shadow_row(limit) for limit in stats.shadow_limits(window)],
+        "outages": [_outage_row(outage) for outage in stats.outages(window, now=now, limit=5)],
         "links_keys": _can_open(request, admin_site, APIKey),
         "links_plans": _can_open(request, admin_site, Plan),
     }
@@ -145,6 +161,18 @@ def _caller_row(caller: stats.CallerTraffic) -> CallerRow:
         share=percent(traffic.blocked_share),
         is_over=traffic.blocked * 100 > traffic.checked * PERCENT_BLOCKED,
         last_blocked_at=caller.last_blocked_at,
+    )
+
+
+def _outage_row(outage: stats.Outage) -> OutageRow:
+    return OutageRow(
+        outage=outage,
+        errors=", ".join(outage.errors),
+        servers=", ".join(filter(None, outage.servers)),
+        gateways=grouped(outage.gateways),
+        unchecked=grouped(outage.unchecked),
+        failed_closed=grouped(outage.failed_closed),
+        local=grouped(outage.local),
     )
 
 
