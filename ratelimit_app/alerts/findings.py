@@ -123,7 +123,8 @@ def _within(reach: Horizon) -> Q:
 def _blocked(reach: Horizon) -> Iterator[Finding]:
     settings = conf.current()
     if threshold := settings.alert_blocked_percent:
-        sums = PlanMinute.objects.filter(_within(reach)).aggregate(all=Sum(F("allowed") + F("refused")), blocked=Sum("refused"))
+        totals = PlanMinute.objects.filter(_within(reach))
+        sums = totals.aggregate(all=Sum(F("allowed") + F("refused")), blocked=Sum("refused"))
         everything, blocked = int(sums["all"] or 0), int(sums["blocked"] or 0)
         if everything >= settings.alert_min_requests:
             yield from _over(Kind.BLOCKED, "", reach, blocked * 100 / everything, threshold)
