@@ -44,7 +44,10 @@ def note(decision: Decision) -> bool:
                 _doubted[bucket] = max(before, _doubted.get(bucket, 0))
         _known[bucket] = full_at
     while len(_known) > _REMEMBERED:
-        _known.pop(next(iter(_known), b""), None)
+        try:
+            _known.pop(next(iter(_known)), None)
+        except (StopIteration, RuntimeError):  # another thread changed the dict meanwhile
+            continue
     return is_doubtful
 
 
