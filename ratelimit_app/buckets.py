@@ -21,13 +21,14 @@ from ratelimit_app.algorithms import RULES, decide
 from ratelimit_app.limits import Algorithm, Caller, Decision, Limit, Per, Weighed
 
 
-def _load(name: str) -> connections.Script:
+def load(name: str) -> connections.Script:
+    """A script of `lua/`."""
     text = (files("ratelimit_app") / "lua" / f"{name}.lua").read_bytes()
     return connections.Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
-_TAKE, _TAKE_BUCKETS = _load("take"), _load("take_buckets")
-_REFUND, _HEARTBEAT, _RESTORE = _load("refund"), _load("heartbeat"), _load("restore")
+_TAKE, _TAKE_BUCKETS = load("take"), load("take_buckets")
+_REFUND, _HEARTBEAT = load("refund"), load("heartbeat")
 #: What the scripts call the algorithms.
 _KINDS: dict[Algorithm, int] = {
     "token_bucket": 1,
@@ -178,12 +179,11 @@ def reset(limits: tuple[Limit, ...], caller: Caller) -> None:
 
 
 class Heartbeat(NamedTuple):
-    """What a gateway hears when it says that it lives."""
+    """What a gateway hears when it says that it lives; moments in ms since 1970."""
 
-    #: How many gateways do.
     gateways: int
-    #: When it said so now, and the time before as the server knows it (0: not at all): ms since 1970.
     now_ms: int
+    #: The time before, as the server knows it; 0: not at all.
     before_ms: int
 
 
@@ -191,18 +191,6 @@ def heartbeat(gateway: int, *, lasts_seconds: int) -> Heartbeat:
     """Say that a gateway lives. Raises connections.Unavailable."""
     key = b"%b:gateways" % _prefix(conf.current().prefix)
     return Heartbeat(*connections.call(_HEARTBEAT, [key], connections.packed(gateway, lasts_seconds)))
-
-
-def restore(full_at: dict[bytes, int]) -> None:
-    """Make token and leaky buckets no fuller than they were said to be: full at these ticks, not before.
-
-    Raises connections.Unavailable.
-    """
-    names = list(full_at)
-    width = 1 if connections.is_cluster() else len(names)
-    for start in range(0, len(names), width or 1):
-        part = names[start : start + width]
-        connections.call(_RESTORE, part, connections.packed(*(full_at[name] for name in part)))
 
 
 def delete_all() -> int:

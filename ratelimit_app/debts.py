@@ -16,6 +16,7 @@ from django.core.signals import setting_changed
 from ratelimit_app import buckets, connections
 from ratelimit_app.limits import Decision
 
+_RESTORE = buckets.load("restore")
 #: Buckets remembered at once; the one that was not asked for longest goes first.
 _REMEMBERED = 50_000
 #: Buckets told in one script call.
@@ -44,7 +45,10 @@ def note(decision: Decision) -> bool:
                 _doubted[bucket] = max(before, _doubted.get(bucket, 0))
         _known[bucket] = full_at
     while len(_known) > _REMEMBERED:
-        _known.pop(next(iter(_known), b""), None)
+        try:
+            _known.pop(next(iter(_known)), None)
+        except (StopIteration, RuntimeError):  # another thread changed the dict meanwhile
+            continue
     return is_doubtful
 
 
@@ -80,10 +84,22 @@ def restore(*, until: float) -> None:
                 break  # another thread was faster
             told[bucket] = full_at
         try:
-            buckets.restore(told)
+            tell(told)
         except connections.Unavailable:
             _forgotten.update(told)
             raise
+
+
+def tell(full_at: dict[bytes, int]) -> None:
+    """Make buckets no fuller than they were said to be: full at these ticks, not before.
+
+    Raises connections.Unavailable.
+    """
+    names = list(full_at)
+    width = 1 if connections.is_cluster() else _AT_ONCE  # there, each may live on another node
+    for start in range(0, len(names), width):
+        part = names[start : start + width]
+        connections.call(_RESTORE, part, connections.packed(*(full_at[name] for name in part)))
 
 
 def _forget_other_buckets(*, setting: str, **kwargs: Any) -> None:

@@ -59,8 +59,11 @@ def note(decision: Decision, caller: Caller, *, asked_at: float) -> None:
             wait = LONGEST_SECONDS
         else:
             wait = min(LONGEST_SECONDS, weighed.wait_ticks / TICKS_PER_SECOND)
-        if len(_denials) >= _REMEMBERED:
-            _denials.pop(next(iter(_denials), None), None)  # type: ignore[arg-type]
+        while len(_denials) >= _REMEMBERED:
+            try:
+                _denials.pop(next(iter(_denials)), None)
+            except (StopIteration, RuntimeError):  # another thread changed the dict meanwhile
+                continue
         key = (weighed.limit, *caller.identity(weighed.limit.per), decision.cost)
         _denials[key] = _Denial(asked_at + wait, asked_at, decision.decided_ticks, weighed)
 

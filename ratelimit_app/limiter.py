@@ -301,9 +301,7 @@ def _give_back(earlier: Decision) -> None:
         return  # the share of an outage; a charge too many there hurts nobody for long
     try:
         _breaker().demand_closed()
-        buckets.refund(earlier)
-        debts.forget(earlier)
-        denials.forget()
+        refund(earlier)
     except Exception as failure:
         logger.warning("A refused request keeps the charge of an earlier limit: %s", str(failure))
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 
 import pytest
 
+from ratelimit_app import debts, denials
+from ratelimit_app.limits import Caller, Decision, Level, Limit, Weighed
 from tests.doors import ASYNC, DRF, DRF_LATE, PLAIN
 from tests.gateway import Gateway, gateways
 
@@ -60,3 +64,34 @@ def test_eight_processes_never_pass_more_than_burst_and_rate_allow(make_plan, ma
             assert admitted <= burst + rate * elapsed
             assert admitted >= burst
             assert refused, "nobody asked for more than there was: the round proves nothing"
+
+
+def test_threads_that_remember_at_the_same_time_break_no_decision(monkeypatch):
+    """What is remembered is full, so that each of them drops the oldest, switched in the most awkward moments."""
+    monkeypatch.setattr(debts, "_REMEMBERED", 5)
+    monkeypatch.setattr(denials, "_REMEMBERED", 5)
+    limit = Limit(id=1, name="x", requests=60, period_seconds=60, burst=20)
+    failures: list[Exception] = []
+
+    def remember(thread: int) -> None:
+        for number in range(5_000):
+            name = f"{thread}.{number}"
+            weighed = Weighed(limit, name.encode(), Level(0, 1, 10_000_000), 0, 10_000_000)
+            decision = Decision(allowed=False, weighed=(weighed,), decided_ticks=10**12)
+            try:
+                debts.note(decision)
+                denials.note(decision, Caller(key_id=1, plan_id=1, bucket_identity=name), asked_at=time.monotonic())
+            except Exception as failure:
+                failures.append(failure)
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=remember, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(usual)
+    assert not failures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from project import environment
 from project.demo import processes, seed, traffic
 from ratelimit_app.models import APIKey, Plan
 from tests.servers import running, wait_for_port
+from tests.settings import BROKER_URL
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVERS = {
@@ -56,15 +58,20 @@ def project_pages(settings):
     settings.CELERY_TASK_DEFAULT_QUEUE = "empty"
 
 
-@pytest.fixture(params=SERVERS)
-def base(request, project, tmp_path):
+@contextlib.contextmanager
+def served(kind, variables, log_path):
     """The address of the example, served by gunicorn."""
     port = processes.free_port()
-    command = [sys.executable, "-m", "gunicorn", *SERVERS[request.param], "--bind", f"127.0.0.1:{port}"]
-    log_path = tmp_path / "web.log"
-    with running(command, log_path=log_path, environment=project[0], directory=ROOT) as process:
+    command = [sys.executable, "-m", "gunicorn", *SERVERS[kind], "--bind", f"127.0.0.1:{port}"]
+    with running(command, log_path=log_path, environment=variables, directory=ROOT) as process:
         wait_for_port(port, process=process, log_path=log_path)
         yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(params=SERVERS)
+def base(request, project, tmp_path):
+    with served(request.param, project[0], tmp_path / "web.log") as address:
+        yield address
 
 
 def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -99,6 +106,18 @@ def test_guessing_passwords_is_limited_by_address(base, redis_client):
     assert [guess.status_code for guess in guesses[:5]] == [403] * 5
     assert guesses[5].status_code == 429
     assert 1 <= int(guesses[5].headers["Retry-After"]) <= 6
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_in_one_outage_the_api_goes_on_and_its_login_answers_503(kind, project, tmp_path):
+    variables = {**project[0], "REDIS_URL": f"redis://127.0.0.1:{processes.free_port()}/0", "BROKER_URL": BROKER_URL}
+    with served(kind, variables, tmp_path / "web.log") as base, requests.Session() as session:
+        for _ in range(5):  # before the breaker opens, and after
+            login = session.post(f"{base}/api/login/", json={"username": "ops", "password": "ops"}, timeout=30)
+            assert (login.status_code, login.headers["Retry-After"]) == (503, "5")
+            headers = {"Authorization": f"Bearer {project[1]['business']}"}
+            for path in ("/api/ping/", "/plain/ping/", "/async/ping/"):
+                assert session.get(base + path, headers=headers, timeout=30).status_code == 200, path
 
 
 def test_a_login_tells_who_it_is_and_refuses_nonsense_with_400(base, redis_client):

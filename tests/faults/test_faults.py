@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from django.conf import settings
 
-from ratelimit_app import breaker, changes, limiter, plan_cache
+from ratelimit_app import breaker, changes, connections, limiter, plan_cache
 from tests.faults import kinds, sockets
 from tests.faults.kinds import Fault, World
 from tests.faults.proxy import Proxy
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(180)]
 
 TIMEOUT_SECONDS = 0.25
 """Of one reply and of one connection; half of what the slow server takes."""
-BURST = 20
+BURST = 40
 SEEN_BY_NOBODY = ("stopped", "refusing", "black-hole")
 """Faults during which the proxy sees no probe."""
 HANG_SECONDS = 30
@@ -90,7 +90,7 @@ def test_requests_are_answered_without_redis_and_with_it_again_when_it_is_mended
     fault: Fault, world: World, senders, keys, wait_until
 ):
     def everything_works():
-        return all(answer.is_exact and answer.status == 200 for answer in senders.send([keys["open"]] * 2))
+        return all(answer.is_exact for answer in senders.send([keys["open"]] * 2))
 
     plan_cache.table()
     senders.send(list(keys.values()))  # who the callers are is known from here on
@@ -121,14 +121,37 @@ def test_requests_are_answered_without_redis_and_with_it_again_when_it_is_mended
         assert 1 <= by_key["local"][200] <= BURST + (time.monotonic() - broken_at) + 1
         assert not any(answer.is_exact for answer in answers)  # nothing true could be said
         assert max(answer.seconds for answer in answers) < HANG_SECONDS
-        asked = Asked(world)
+        asked, began = Asked(world), time.monotonic()
 
     wait_until(everything_works, seconds=HANG_SECONDS)
-    # One probe may have been on its way when the server was mended; the next one is answered, and ends it.
-    assert asked.of("probe") <= 3
+    assert asked.of("probe") <= 2 + (time.monotonic() - began) / (0.9 * breaker.FIRST_PAUSE_SECONDS)
     assert senders.send([keys["closed"]])[0].status == 200
     wait_until(lambda: not probing(), seconds=HANG_SECONDS)
     wait_until(lambda: sockets.open_to(world.proxy.port) <= AT_ONCE + 1, seconds=HANG_SECONDS)
+
+
+def test_probes_are_a_second_apart_at_most_and_the_first_that_is_answered_ends_it():
+    pauses = []
+    failures = iter([True, True, True, True, True, False])
+
+    class NoPause(threading.Event):
+        def wait(self, timeout=None):
+            pauses.append(timeout)
+            return False
+
+    def probe():
+        if next(failures):
+            raise connections.Unavailable("timeout")
+
+    probed = breaker.Breaker(probe=probe)
+    probed._stopped = NoPause()
+    for _ in range(breaker.FAILURES_IN_A_ROW):
+        probed.failed(connections.Unavailable("timeout"))
+    assert probed._thread is not None
+    probed._thread.join(HANG_SECONDS)
+    assert not probed.is_open
+    longest = [0.25, 0.5, 1.0, 1.0, 1.0, 1.0]
+    assert all(0.9 * most <= pause <= most for pause, most in zip(pauses, longest, strict=True))
 
 
 @pytest.mark.parametrize("fault", kinds.ALL, ids=str)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ratelimit_app import buckets, debts, denials, fallback, limiter
+from ratelimit_app import debts, denials, fallback, limiter
 from ratelimit_app.limits import TICKS_PER_SECOND
 from tests.outages import redis_at
 
@@ -120,7 +120,7 @@ def test_several_gateways_may_tell_it_the_same(server, drained):
     now = limiter.check(drained).decided_ticks
     flushed(server)
     for seconds in (100, 50, 100):
-        buckets.restore({bucket: now + seconds * 3_600 * TICKS_PER_SECOND, b"another": now - 1})
+        debts.tell({bucket: now + seconds * 3_600 * TICKS_PER_SECOND, b"another": now - 1})
     with server.client() as client:
         assert int(client.get(bucket)) == now + 100 * 3_600 * TICKS_PER_SECOND
         assert client.pttl(bucket) > 0
@@ -134,7 +134,7 @@ def test_a_spoilt_bucket_keeps_no_other_from_being_told(server, drained):
         client.rpush("spoilt", "not a bucket")
         client.set("text", "not a number")
         later = now + 1_000 * TICKS_PER_SECOND
-        buckets.restore({b"spoilt": later, b"text": later, bucket: now + 10**9 * TICKS_PER_SECOND})
+        debts.tell({b"spoilt": later, b"text": later, bucket: now + 10**9 * TICKS_PER_SECOND})
         assert client.lrange("spoilt", 0, -1) == [b"not a bucket"]
         assert client.get("text") == b"not a number"
         assert int(client.get(bucket)) == now + 10**9 * TICKS_PER_SECOND

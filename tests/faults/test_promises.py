@@ -10,6 +10,7 @@ from ratelimit_app.conf import Settings
 from tests.faults import kinds
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+OTHERS = (ROOT / "tests/test_outage.py", ROOT / "tests/test_project.py")
 
 
 def named_in_the_last_column():
@@ -19,9 +20,7 @@ def named_in_the_last_column():
 
 
 def test_each_way_to_fail_has_its_line_and_each_line_its_test():
-    code = "".join(
-        path.read_text() for path in [*Path(__file__).parent.glob("test_*.py"), ROOT / "tests/test_outage.py"]
-    )
+    code = "".join(path.read_text() for path in [*Path(__file__).parent.glob("test_*.py"), *OTHERS])
     tests = re.findall(r"def (test_\w+)", code)
     named = named_in_the_last_column()
     assert {fault.name for fault in kinds.ALL} <= set(named)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from tests.soak.site import Web
 
-CALLERS = 12
 PAUSE_SECONDS = 0.02
 #: Whoever waits longer for an answer is said to hang.
 HANG_SECONDS = 10.0
@@ -40,10 +39,11 @@ class Callers:
     def __init__(self, webs: Sequence[Web], keys: Mapping[str, str]) -> None:
         self.answers: deque[Answer] = deque()
         self._stopped = threading.Event()
-        plans = itertools.cycle(keys.items())
+        # Each plan's caller at each server.
         self._threads = [
-            threading.Thread(target=self._call, args=(webs[number % len(webs)], *next(plans)), name="caller")
-            for number in range(CALLERS)
+            threading.Thread(target=self._call, args=(web, plan, key), name="caller")
+            for web in webs
+            for plan, key in keys.items()
         ]
 
     def __enter__(self) -> Callers:

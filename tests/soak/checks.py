@@ -12,7 +12,8 @@ from tests.soak.site import THREADS, Use
 
 #: A process may have grown by this much since it was warm.
 GROWTH_MB = 24.0
-#: Threads of a server that answers with a pool: the pool, its own, and two of the limiter's.
+#: Threads of a server that answers with a pool: the pool, its main one, and three of the limiter's, for usage,
+#: edits and leases.
 FULL_POOL = THREADS + 4
 #: How long the worker may take for what the servers still held when they stopped.
 _SETTLING_SECONDS = 60.0
@@ -104,5 +105,6 @@ def _totals_by_plan() -> Counter[str]:
     from ratelimit_app.models import Plan, UsageMinute
 
     slugs = dict(Plan.objects.values_list("pk", "slug"))
-    rows = UsageMinute.objects.values_list("plan_id", *(Sum(outcome, default=0) for outcome in _OUTCOMES))
+    sums = {f"all_{outcome}": Sum(outcome, default=0) for outcome in _OUTCOMES}
+    rows = UsageMinute.objects.values_list("plan_id").annotate(**sums)
     return Counter({slugs[plan_id]: sum(counts) for plan_id, *counts in rows})

@@ -100,10 +100,12 @@ class Site:
 
     def start(self) -> None:
         """Start the servers and the worker, and wait until the servers listen."""
+        # Callers that are kept waiting find their connection closed otherwise, in the moment they use it again.
         # fmt: off
         gunicorn = ["gunicorn", "project.wsgi", "--worker-class", "gthread", "--threads", str(THREADS),
-                    "--log-level", "warning", "--bind"]
-        uvicorn = ["uvicorn", "project.asgi:application", "--log-level", "warning", "--port"]
+                    "--keep-alive", "75", "--log-level", "warning", "--bind"]
+        uvicorn = ["uvicorn", "project.asgi:application",
+                   "--timeout-keep-alive", "75", "--log-level", "warning", "--port"]
         # fmt: on
         self._start_web("gunicorn", gunicorn, address="127.0.0.1:{port}")
         self._start_web("uvicorn", uvicorn, address="{port}")
