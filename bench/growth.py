@@ -120,8 +120,12 @@ def _in_database(here: place.Place, url: str | None, keys: int) -> dict[str, Any
 
 
 def _decisions(head: str, rows: dict[str, Any]) -> str:
-    cells = [(f"{int(count):,}", *(shown(row[x], digits=2) for x in _FIGURES)) for count, row in rows.items()]
+    cells = [(f"{int(count):,}", *(shown(row[x], digits=2) for x in _FIGURES)) for count, row in _by_number(rows)]
     return table([head, "x PING", "p50 us", "server us", "trips"], cells)
+
+
+def _by_number(rows: dict[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(rows.items(), key=lambda item: int(item[0]))
 
 
 _FIGURES = ("ratio", "p50_us", "server_us", "trips")
@@ -130,7 +134,7 @@ _FIGURES = ("ratio", "p50_us", "server_us", "trips")
 def tables(content: dict[str, Any]) -> dict[str, str]:
     many = [
         (count, *(shown(row[x], digits=0) for x in ("per_second", "p50_us", "p99_us")), shown(row["server_us"]))
-        for count, row in content["gateways"].items()
+        for count, row in _by_number(content["gateways"])
     ]
     databases = content["databases"]
     return {

@@ -112,9 +112,11 @@ def _textbook(client: redis.Redis) -> Fill:
 
 
 def _by_calls(rival: rivals.Rival, url: str) -> Fill:
-    attempt = rival.make(url, 1_000_000)
+    # Of a small limit one request is a large part, so that nothing expires while others are asked for.
+    once, often = rival.make(url, 3), rival.make(url, ACTIVE_CALLS)
 
     def fill(callers: int, calls: int, first: int = 0) -> None:
+        attempt = once if calls == 1 else often
         for number in range(first, first + callers):
             for _ in range(calls):
                 attempt(number)

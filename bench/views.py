@@ -168,16 +168,10 @@ def _table(server: str, rows: dict[str, Any]) -> str:
         base = rows[bare.get(name.split()[0], "DRF view, bare")]["cpu_us"][0]
         return f"{rows[name]['cpu_us'][0] - base:+,.0f}"
 
-    cells = [
-        (
-            name,
-            shown(row["cpu_us"], digits=0),
-            on_top(name),
-            shown(row["p50_us"], digits=0),
-            shown(row["p99_us"], digits=0),
-        )
-        for name, row in rows.items()
-    ]
+    cells = []
+    for variant in SERVERS[server]:
+        cpu, *latencies = (shown(rows[variant.name][each], digits=0) for each in ("cpu_us", "p50_us", "p99_us"))
+        cells.append((variant.name, cpu, on_top(variant.name), *latencies))
     return table([server, "CPU us", "on top of bare", "p50 us", "p99 us"], cells)
 
 
