@@ -54,9 +54,32 @@ def _hot_key(content: dict[str, Any]) -> Iterator[Row]:
     yield _row("a flood by one key: others' p99, x idle", "at most 1.5", measured, flooded[0] <= 1.5)
 
 
+def _views(content: dict[str, Any]) -> Iterator[Row]:
+    for server in ("gunicorn", "uvicorn"):
+        rows = content[server]
+        bare = rows["DRF view, bare"]["cpu_us"][0]
+        ours = rows["DRF view, our middleware, throttle and key"]["cpu_us"][0] - bare
+        drfs = rows["DRF view, DRF's throttle and token"]["cpu_us"][0] - bare
+        name = f"{server}: ours on top of a bare view, to DRF's throttle and token"
+        yield _row(name, "less", f"{ours:,.0f} to {drfs:,.0f} us", ours < drfs)
+
+
+def _memory(content: dict[str, Any]) -> Iterator[Row]:
+    each = content["rows"]["ours, token bucket"]["bytes"]
+    yield _row("2,000,000 token buckets (P7)", "100 MB", f"{each * 2:.0f} MB", each <= 50)
+
+
+def _exactness(content: dict[str, Any]) -> Iterator[Row]:
+    worst = max(content["rows"]["ours: limiter.check"].values())
+    yield _row("over the bound with clocks 500 ms apart (P1)", "at most 1", f"{worst:.2f}", worst <= 1)
+
+
 _JUDGES: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "decisions": _decisions,
     "fleet": _fleet,
     "outage": _outage,
     "hot_key": _hot_key,
+    "views": _views,
+    "memory": _memory,
+    "exactness": _exactness,
 }

@@ -156,7 +156,7 @@ def tables(content: dict[str, Any]) -> dict[str, str]:
         ["", *(f"{count} threads: {what}" for count in THREADS for what in ("per second", "p50 us", "p99 us"))],
         [(name, *(cell for each in by_threads for cell in _cells(each[name]))) for name in names],
     )
-    paces = content["paced"]
+    paces = {str(count): content["paced"][str(count)] for count in (1, *THREADS)}
     paced = table(
         [f"{PACE} a second", *(f"{count} threads: {what}" for count in paces for what in ("p50 us", "p99 us"))],
         [(name, *(cell for each in paces.values() for cell in _cells(each[name])[1:])) for name in (PING, CHECK)],

@@ -18,6 +18,7 @@ from typing import Any
 
 from bench import alone, place, rounds
 from bench.results import figure, shown, table
+from tests import outages
 
 #: What a request gets when Redis cannot decide.
 CHOICES = ("local", "open", "closed")
@@ -51,15 +52,15 @@ def measure(here: place.Place, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _outage(here: place.Place, kind: str, plan_id: int, calls: int) -> dict[str, float]:
-    from ratelimit_app import limiter
+    from ratelimit_app import limiter, testing
 
-    limiter.reset_breaker()
+    testing.reset()
     (who,) = place.callers(plan_id, 1, name="outage")
     with place.limiter_at(here.redis_url, TIMEOUT_SECONDS=0.005, CONNECT_TIMEOUT_SECONDS=0.020):
         limiter.check(who)
         with _gone(here, kind):
             before = []
-            while not limiter._process_breaker.is_open:
+            while outages.redis_is_asked():
                 before.append(_timed(who))
             opened = [_timed(who) for _ in range(calls)]
         back_at = time.perf_counter()

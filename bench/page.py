@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import bars, decisions, fleet, hot_key, outage, results, steps
+from bench import bars, decisions, exactness, fleet, growth, hot_key, memory, outage, results, steps, views
 
 PATH = Path(__file__).parent.parent / "docs" / "performance.md"
 _PLACE = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -24,6 +24,10 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], dict[str, str]]] = {
     "fleet": fleet.tables,
     "outage": outage.tables,
     "hot_key": hot_key.tables,
+    "views": views.tables,
+    "memory": memory.tables,
+    "exactness": exactness.tables,
+    "growth": growth.tables,
 }
 
 
@@ -32,12 +36,17 @@ def main() -> None:
 
 
 def rendered(page: str, measured: dict[str, Any]) -> str:
-    """The page with its tables renewed; KeyError for a marker that names no table."""
+    """The page with its tables renewed; KeyError for a marker that names no table of a measured section."""
     known = {"bars": bars.table_of(measured), "machine": results.circumstances_shown(measured)}
     for section, tables in SECTIONS.items():
         if section in measured:
             known |= {f"{section}.{name}": table for name, table in tables(measured[section]).items()}
-    return _PLACE.sub(lambda place: f"{place[1]}\n{known[place[2]]}\n\n{place[3]}", page)
+
+    def table(name: str) -> str:
+        section = name.partition(".")[0]
+        return "Not measured yet." if section in SECTIONS and section not in measured else known[name]
+
+    return _PLACE.sub(lambda place: f"{place[1]}\n{table(place[2])}\n\n{place[3]}", page)
 
 
 if __name__ == "__main__":

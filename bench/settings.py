@@ -23,6 +23,7 @@ if "DATABASE_URL" in os.environ:
     from project import environment
 
     DATABASES = {"default": environment.database(os.environ["DATABASE_URL"])}
+    DATABASES["default"]["CONN_MAX_AGE"] = None  # or each token that DRF looks up would open a connection
 
 CACHES = {
     "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": REDIS_URL},

@@ -4,8 +4,8 @@
 
 One token bucket, one thread, client and server on one core. A step's time is its own, without the steps
 that it calls; the median over all decisions. Steps are functions of the limiter that are wrapped while this
-runs, at some 0.2 us each: a function that is renamed in there has to be renamed here. The server's part is its CPU
-time, when many commands come in one message.
+runs, at some 0.2 us each. One that is not there any more is left out, and its time is its caller's: rename it here.
+The server's part is its CPU time, when many commands come in one message.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def measure(here: place.Place, options: argparse.Namespace) -> dict[str, Any]:
         "known": lambda: limiter.check(known),
     }
     with rounds.same_core(here):
-        content: dict[str, Any] = {name: _in_place(ask, options.calls) for name, ask in cases.items()}
+        content: dict[str, Any] = {name: _in_place(here.redis_url, ask, options.calls) for name, ask in cases.items()}
         content["server"] = _in_the_server(here, allowed)
     return content
 
 
-def _in_place(ask: Callable[[], object], calls: int) -> dict[str, float]:
+def _in_place(redis_url: str, ask: Callable[[], object], calls: int) -> dict[str, float]:
     for _ in range(100):
         ask()
     whole = []
@@ -61,7 +61,7 @@ def _in_place(ask: Callable[[], object], calls: int) -> dict[str, float]:
         ask()
         whole.append(time.perf_counter() - began)
     spent: dict[str, list[float]] = {}
-    with _clocks() as clock:
+    with _clocks(redis_url) as clock:
         for _ in range(100):
             ask()
         for _ in range(calls):
@@ -97,7 +97,7 @@ class _Clock:
 
 
 @contextmanager
-def _clocks() -> Iterator[_Clock]:
+def _clocks(redis_url: str) -> Iterator[_Clock]:
     from ratelimit_app import breaker, buckets, changes, conf, connections, denials, leases, limiter, plan_cache, usage
     from ratelimit_app.connections import server
 
@@ -132,6 +132,7 @@ def _clocks() -> Iterator[_Clock]:
         ("count for the statistics", limiter, "count"),
         ("count for the statistics", usage, "record"),
     ]
+    steps = [(step, owner, name) for step, owner, name in steps if hasattr(owner, name)]
     before = [(owner, name, getattr(owner, name)) for _step, owner, name in steps]
     connect = server.Connection.__init__
 
@@ -139,17 +140,16 @@ def _clocks() -> Iterator[_Clock]:
         connect(self, opened)
         self._socket = _Wire(self._socket)
 
-    connections._drop_server()
     server.Connection.__init__ = connect_by_wire  # type: ignore[method-assign]
     for step, owner, name in steps:
         setattr(owner, name, clock.around(step, getattr(owner, name)))
     try:
-        yield clock
+        with place.limiter_at(redis_url):  # which begins with new connections, and ends with none
+            yield clock
     finally:
         for owner, name, function in before:
             setattr(owner, name, function)
         server.Connection.__init__ = connect  # type: ignore[method-assign]
-        connections._drop_server()
 
 
 class _Wire:

@@ -1,0 +1,144 @@
+"""How many bytes of Redis does a bucket take? Ours by each algorithm, the textbook's, and those of other limiters.
+
+    python -m bench.memory [--buckets 100000] [--rivals 12500]
+
+`used_memory` before and after, by the number of callers who made one request each; and what one caller takes who
+made 1,000, when the server is asked for the size of its keys. `--buckets 2000000 --rivals 0` takes some minutes.
+Other limiters get an eighth of the callers, so that the server's table of names is filled alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import redis
+
+from bench import alone, place, rivals
+from bench.results import table
+
+ALGORITHMS = ("token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log")
+TEXTBOOK = "textbook: a hash of two fields, with expiry"
+ACTIVE_CALLS = 1_000
+#: Calls that are sent at once where only the server matters.
+_BATCH = 1_000
+
+
+def main() -> None:
+    alone.run("memory", "How many bytes does a bucket take?", options=_options, measure=measure, tables=tables)
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--buckets", type=int, default=100_000)
+    parser.add_argument("--rivals", type=int, default=12_500)
+    parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
+
+
+def measure(here: place.Place, options: argparse.Namespace) -> dict[str, Any]:
+    if here.server_pid is None:
+        raise SystemExit("Memory is measured on a server of its own, which REDIS_SERVER names: it is emptied.")
+    rows: dict[str, Any] = {}
+    with here.client() as client:
+        fills = {f"ours, {algorithm.replace('_', ' ')}": filling(client, algorithm) for algorithm in options.algorithms}
+        for name, fill in {**fills, TEXTBOOK: _textbook(client)}.items():
+            rows[name] = _measured(client, fill, options.buckets)
+        for rival in rivals.all_rivals() if options.rivals else []:
+            if "DRF throttle" not in rival.name and "Django's cache" not in rival.name:  # the same keys again
+                rows[rival.name] = _measured(client, _by_calls(rival, here.redis_url), options.rivals)
+    return {"buckets": options.buckets, "rivals": options.rivals, "rows": rows}
+
+
+#: Makes so many requests for each of so many callers, from a first one on.
+Fill = Callable[[int, int, int], None]
+
+
+def _measured(client: redis.Redis, fill: Fill, count: int) -> dict[str, Any]:
+    client.flushall()
+    fill(1, 1, 0)  # scripts and connections are there
+    before = _used(client)
+    fill(count, 1, 0)
+    each = (_used(client) - before) / count
+    client.flushall()
+    fill(1, ACTIVE_CALLS, 0)
+    active = sum(client.memory_usage(key, samples=0) or 0 for key in client.scan_iter(count=1_000))
+    client.flushall()
+    return {"bytes": round(each, 1), "active_bytes": active}
+
+
+def _used(client: redis.Redis) -> int:
+    client.memory_purge()
+    memory: dict[str, Any] = client.info("memory")
+    return int(memory["used_memory"])
+
+
+def filling(client: redis.Redis, algorithm: str) -> Fill:
+    """Buckets of ours by the script that makes them, many in one message."""
+    from ratelimit_app import buckets, limiter
+    from ratelimit_app.limits import Caller
+
+    # Long enough that nothing expires meanwhile.
+    plan_id = place.plan(algorithm, requests=2_000, period_seconds=86_400 * 1_000, algorithm=algorithm)
+    limits = limiter._limits(Caller(plan_id=plan_id), "", "", None)
+    plan = buckets._plan(limits, 1, 0)
+    words = [each for each in plan.args.data.split(b"\r\n") if not each.startswith(b"$")][:-1]
+
+    def fill(callers: int, calls: int, first: int = 0) -> None:
+        sha = client.script_load(buckets._TAKE.text)
+        pipeline = client.pipeline(transaction=False)
+        for number in range(first, first + callers):
+            (key,) = buckets._keys(plan, Caller(bucket_identity=f"{number:016x}"))
+            for _ in range(calls):
+                pipeline.evalsha(sha, 1, key, 1, 0, 0, 0, *words)
+            if len(pipeline) >= _BATCH:
+                pipeline.execute()
+        pipeline.execute()
+
+    return fill
+
+
+def _textbook(client: redis.Redis) -> Fill:
+    def fill(callers: int, calls: int, first: int = 0) -> None:
+        pipeline = client.pipeline(transaction=False)
+        for number in range(first, first + callers):
+            key = f"bucket:{number:016x}"
+            pipeline.hset(key, mapping={"tokens": "999.0", "updated": "1767225600.123456"})
+            pipeline.pexpire(key, 86_400_000)
+            if len(pipeline) >= _BATCH:
+                pipeline.execute()
+        pipeline.execute()
+
+    return fill
+
+
+def _by_calls(rival: rivals.Rival, url: str) -> Fill:
+    # Of a small limit one request is a large part, so that nothing expires while others are asked for.
+    once, often = rival.make(url, 3), rival.make(url, ACTIVE_CALLS)
+
+    def fill(callers: int, calls: int, first: int = 0) -> None:
+        attempt = once if calls == 1 else often
+        for number in range(first, first + callers):
+            for _ in range(calls):
+                attempt(number)
+
+    return fill
+
+
+# --- Shown -------------------------------------------------------------------------------------
+
+
+def tables(content: dict[str, Any]) -> dict[str, str]:
+    rows = sorted(content["rows"].items(), key=lambda item: float(item[1]["bytes"]))
+    return {
+        "bytes": table(
+            ["", "bytes a bucket", "MB for 2,000,000", f"bytes after {ACTIVE_CALLS:,} requests"],
+            [
+                (name, f"{row['bytes']:.0f}", f"{row['bytes'] * 2:.0f}", f"{row['active_bytes']:,}")
+                for name, row in rows
+            ],
+        )
+    }
+
+
+if __name__ == "__main__":
+    main()
