@@ -84,6 +84,16 @@ def test_rows_that_come_late_belong_to_the_episode_or_begin_another():
     assert not Episode.objects.filter(ended_at=None).exists()
 
 
+def test_of_a_long_outage_the_worst_value_is_the_most_within_an_hour():
+    for minute in range(-180, 1):
+        used(minute, local=10)
+    for minute in range(-170, 1, 10):
+        evaluate(minute)
+    episode = Episode.objects.get()
+    assert episode.worst == 610  # the hour until the last settled minute, and the one that is not over
+    assert episode.started_at == NOON - timedelta(minutes=180)
+
+
 def test_slow_decisions_raise_an_alert_by_their_p99():
     took(microseconds=300, decisions=980)
     took(microseconds=5_000, decisions=20)
