@@ -63,10 +63,10 @@ class MessageInline(admin.TabularInline):  # type: ignore[type-arg]  # generic i
 
 @admin.register(Episode)
 class EpisodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    list_display = ["kind", "about", "state", "started", "ended", "worst_value", "acknowledged_by"]
+    list_display = ["kind", "about", "started", "ended", "worst_value", "acknowledged_by"]
     list_filter = [OpenFilter, "kind"]
     readonly_fields = (
-        *("what", "about", "state", "started", "ended", "worst_value", "threshold_value"),
+        *("what", "about", "started", "ended", "worst_value", "threshold_value"),
         *("look", "acknowledged_by", "acknowledged"),
     )
     fields = (*readonly_fields, "note")
@@ -95,17 +95,13 @@ class EpisodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return str(_("all callers"))
         return shown_as(episode.key_public_id) if episode.key_public_id else str(_("a deleted key"))
 
-    @admin.display(description=_("state"))
-    def state(self, episode: Episode) -> str:
-        return str(_("over") if episode.ended_at else _("open"))
-
     @admin.display(description=_("started"), ordering="started_at")
     def started(self, episode: Episode) -> str:
         return words.moment(episode.started_at)
 
     @admin.display(description=_("ended"), ordering="ended_at")
-    def ended(self, episode: Episode) -> str | None:
-        return words.moment(episode.ended_at) if episode.ended_at else None
+    def ended(self, episode: Episode) -> str:
+        return words.moment(episode.ended_at) if episode.ended_at else str(_("still open"))
 
     @admin.display(description=_("acknowledged"))
     def acknowledged(self, episode: Episode) -> str | None:
