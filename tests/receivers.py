@@ -1,12 +1,23 @@
-"""Who takes the webhooks of a test? A real HTTP server that remembers what it was sent, and answers as it is told."""
+"""Who takes the webhooks of a test? A real HTTP server that remembers what it was sent, and answers as it is told.
+
+`hook = pytest.fixture(hooked)`, then `blocked(2)`, `alerts.evaluate()` and `send_all()` have it told of an alert.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from django.utils import timezone
+
+from ratelimit_app import alerts
+from ratelimit_app.models import AlertMessage, UsageMinute
+
+SITE = "https://ops.example.com"
 
 
 @dataclass
@@ -62,3 +73,26 @@ def receiver(*statuses: int) -> Iterator[Receiver]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def hooked(configure: Callable[..., None]) -> Iterator[Receiver]:
+    """A receiver that alerts are posted to."""
+    with receiver() as started:
+        configure(ALERT_WEBHOOK_URL=started.url, SITE_URL=SITE)
+        yield started
+
+
+def blocked(minutes_ago: int, *, identity: str = "") -> None:
+    """A tenth of 1,000 requests were blocked in that minute."""
+    minute = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=minutes_ago)
+    UsageMinute.objects.create(minute=minute, identity=identity, plan_id=1, allowed=900, refused=100)
+
+
+def send_all() -> list[bool]:
+    """Send what is due; whether each was sent."""
+    return [alerts.send(pk) for pk in alerts.due()]
+
+
+def retry_now() -> None:
+    """Let all that failed be due."""
+    AlertMessage.objects.exclude(next_attempt_at=None).update(next_attempt_at=timezone.now())

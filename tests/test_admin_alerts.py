@@ -49,7 +49,15 @@ def test_episodes_are_listed_the_newest_first_and_filtered_by_state(make_plan: A
     client = staff("view_episode")
     page = client.get(URL)
     assert rows_of(page) == [now_open, over]
-    for words in ("a key is blocked a lot", f"rl_live_{key.public_id}…", "12.3 %", "all callers"):
+    started = f"{now_open.started_at:%Y-%m-%d %H:%M} UTC"
+    for words in (
+        "a key is blocked a lot",
+        f"rl_live_{key.public_id}…",
+        "12.3 %",
+        "all callers",
+        started,
+        "still open",
+    ):
         assert words in page.content.decode()
     assert rows_of(client.get(URL, {"state": "open"})) == [now_open]
     assert rows_of(client.get(URL, {"state": "ended"})) == [over]

@@ -38,10 +38,18 @@ class MessageInline(admin.TabularInline):  # type: ignore[type-arg]  # generic i
     """What was sent about an episode, and what could not be: only to be read."""
 
     model = AlertMessage
-    fields = ("event", "channel", "attempts", "sent_at", "next_attempt_at", "error")
+    fields = ("event", "channel", "attempts", "sent", "next_attempt", "error")
     readonly_fields = fields
     can_delete = False
     extra = 0
+
+    @admin.display(description=_("sent"))
+    def sent(self, message: AlertMessage) -> str | None:
+        return words.moment(message.sent_at) if message.sent_at else None
+
+    @admin.display(description=_("next attempt"))
+    def next_attempt(self, message: AlertMessage) -> str | None:
+        return words.moment(message.next_attempt_at) if message.next_attempt_at else None
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("ratelimit_app.view_episode")
@@ -55,15 +63,16 @@ class MessageInline(admin.TabularInline):  # type: ignore[type-arg]  # generic i
 
 @admin.register(Episode)
 class EpisodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    list_display = ["kind", "about", "state", "started_at", "ended_at", "worst_value", "acknowledged_by"]
+    list_display = ["kind", "about", "started", "ended", "worst_value", "acknowledged_by"]
     list_filter = [OpenFilter, "kind"]
     readonly_fields = (
-        *("what", "about", "state", "started_at", "ended_at", "worst_value", "threshold_value"),
-        *("look", "acknowledged_by", "acknowledged_at"),
+        *("what", "about", "started", "ended", "worst_value", "threshold_value"),
+        *("look", "acknowledged_by", "acknowledged"),
     )
     fields = (*readonly_fields, "note")
-    sortable_by = ["started_at", "ended_at"]
+    sortable_by = ["started", "ended"]
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
     inlines = [MessageInline]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Episode]:
@@ -86,9 +95,17 @@ class EpisodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return str(_("all callers"))
         return shown_as(episode.key_public_id) if episode.key_public_id else str(_("a deleted key"))
 
-    @admin.display(description=_("state"))
-    def state(self, episode: Episode) -> str:
-        return str(_("over") if episode.ended_at else _("open"))
+    @admin.display(description=_("started"), ordering="started_at")
+    def started(self, episode: Episode) -> str:
+        return words.moment(episode.started_at)
+
+    @admin.display(description=_("ended"), ordering="ended_at")
+    def ended(self, episode: Episode) -> str:
+        return words.moment(episode.ended_at) if episode.ended_at else str(_("still open"))
+
+    @admin.display(description=_("acknowledged"))
+    def acknowledged(self, episode: Episode) -> str | None:
+        return words.moment(episode.acknowledged_at) if episode.acknowledged_at else None
 
     @admin.display(description=_("worst value"))
     def worst_value(self, episode: Episode) -> str:

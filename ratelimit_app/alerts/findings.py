@@ -111,9 +111,12 @@ def look(
         (Kind.DROPPED, dropped, Sum("dropped")),
     ):
         episode = open_episodes.get((kind, ""))
-        told = ended.get((kind, ""), reach.settled - LOOKBACK)  # what was told is not told again
-        start = episode.started_at if episode else max(told, reach.settled - LOOKBACK)
-        yield from _counted(kind, rows.filter(minute__gte=start), value)
+        start = reach.settled - LOOKBACK
+        if episode is not None:
+            start = max(start, episode.started_at)
+        elif (kind, "") in ended:
+            start = max(start, ended[kind, ""])  # what was told is not told again
+        yield from _counted(kind, rows.filter(minute__gte=start, minute__lte=reach.now), value)
 
 
 def _within(reach: Horizon) -> Q:

@@ -19,9 +19,11 @@ Kind = Episode.Kind
 _SENTENCES = {
     Kind.BLOCKED: gettext_lazy("%(worst)s of all requests were blocked; the threshold is %(threshold)s."),
     Kind.KEY_BLOCKED: gettext_lazy("%(key)s had %(worst)s of its requests blocked; the threshold is %(threshold)s."),
-    Kind.UNCHECKED: gettext_lazy("%(worst)s requests were not decided by Redis."),
+    Kind.UNCHECKED: gettext_lazy("%(worst)s requests within an hour were not decided by Redis."),
     Kind.SLOW: gettext_lazy("The p99 of the time that decisions take was %(worst)s; the budget is %(threshold)s."),
-    Kind.DROPPED: gettext_lazy("%(worst)s records did not fit into the buffers: the statistics are short of them."),
+    Kind.DROPPED: gettext_lazy(
+        "%(worst)s records within an hour did not fit into the buffers: the statistics are short of them."
+    ),
     Kind.LATE: gettext_lazy("Statistics arrive %(worst)s late: a worker is behind, or a queue was not emptied."),
     Kind.NO_DATA: gettext_lazy(
         "No statistics arrived for %(worst)s, after steady traffic: the broker, the worker, or the API stands still."

@@ -34,7 +34,12 @@ class Episode(models.Model):
     worst = models.FloatField(_("worst value"))
     #: What was allowed when it began, in the same unit.
     threshold = models.FloatField(_("threshold"))
-    note = models.TextField(_("note"), blank=True, max_length=2000)
+    note = models.TextField(
+        _("note"),
+        blank=True,
+        max_length=2000,
+        help_text=_("To save it acknowledges the alert: everybody sees who takes care of it, and what you say here."),
+    )
     acknowledged_at = models.DateTimeField(_("acknowledged"), null=True, blank=True)
     #: The name of who did, as it was then.
     acknowledged_by = models.CharField(_("acknowledged by"), max_length=150, blank=True)
