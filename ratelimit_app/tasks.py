@@ -13,8 +13,6 @@ from django.db import Error
 
 from ratelimit_app import recording, shipping, usage
 
-_LONGEST_PAUSE_SECONDS = 60
-
 
 # acks_late: a batch leaves the queue when it is written, not when it is fetched. With it alone a
 # killed child process of the worker would still lose its batch.
@@ -26,7 +24,7 @@ def record_usage(self: Task[..., None], *, batch: Mapping[str, Any], **unknown: 
     try:
         recording.record(batch)
     except Error as error:
-        pause = min(_LONGEST_PAUSE_SECONDS, 2**self.request.retries) * random.uniform(0.5, 1.0)  # noqa: S311
+        pause = min(shipping.LONGEST_PAUSE_SECONDS, 2**self.request.retries) * random.uniform(0.5, 1.0)  # noqa: S311
         try:
             raise self.retry(exc=error, countdown=pause)
         except Reject as refused:  # the broker is down too: leave the batch where it is
