@@ -17,7 +17,7 @@ from django.db import connections as databases
 from django.db import router
 from django.utils.module_loading import import_string
 
-from ratelimit_app import conf
+from ratelimit_app import conf, shipping
 from ratelimit_app.connections import ConnectionFactory
 
 TAG = "ratelimit"
@@ -41,7 +41,7 @@ def check_setup(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
     if unusable:
         return list(unusable)
     found: list[checks.CheckMessage] = []
-    for check in (_cache, _proxies, _doors, _key_prefix, _alerts, _metrics, _retention, _database):
+    for check in (_cache, _proxies, _doors, _key_prefix, _alerts, _metrics, _retention, _database, _broker):
         found.extend(check())
     return found
 
@@ -264,4 +264,15 @@ def _database() -> Iterator[checks.CheckMessage]:
             f"Usage statistics cannot be written to {vendor}.",
             hint="Route the models of ratelimit_app to PostgreSQL or SQLite. Limiting itself works on any database.",
             id="ratelimit_app.W005",
+        )
+
+
+def _broker() -> Iterator[checks.CheckMessage]:
+    seconds = shipping.redelivers_after_seconds()
+    if seconds is not None and seconds <= shipping.LONGEST_PAUSE_SECONDS:
+        yield checks.Warning(
+            f"The broker delivers a batch again after {seconds:g} s, while a worker may hold it for "
+            f"{shipping.LONGEST_PAUSE_SECONDS} s to wait for the database: an outage of that would multiply batches.",
+            hint='Set CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 600}, or leave it at the default.',
+            id="ratelimit_app.W015",
         )

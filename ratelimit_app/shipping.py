@@ -18,6 +18,8 @@ from ratelimit_app import conf
 
 TASK = "ratelimit_app.tasks.record_usage"
 TIMEOUT_SECONDS = 0.5
+#: The longest that a worker holds on to a batch that the database does not take, before it tries again.
+LONGEST_PAUSE_SECONDS = 60
 
 #: By the broker library's own name: what it needs to give up in time, and to say so when it did.
 _TRANSPORT_OPTIONS: dict[str, dict[str, Any]] = {
@@ -66,6 +68,14 @@ def publish(batch: Mapping[str, Any]) -> None:
         # of other apps) and every member of it means the same here.
         disconnect()
         raise NotPublished(f"{type(error).__name__}: {error}") from error
+
+
+def redelivers_after_seconds() -> float | None:
+    """After how long a broker in Redis gives another worker what one has not finished; None for other brokers."""
+    app = app_or_default()
+    if not str(app.conf.broker_url or "").startswith(("redis", "sentinel")):
+        return None
+    return float((app.conf.broker_transport_options or {}).get("visibility_timeout", 3600))
 
 
 def disconnect() -> None:

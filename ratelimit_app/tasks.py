@@ -13,7 +13,6 @@ from django.db import Error
 
 from ratelimit_app import alerts, ending, recording, shipping
 
-_LONGEST_PAUSE_SECONDS = 60
 #: By then the next round has put what is still to be sent onto the queue again.
 _MESSAGE_EXPIRES_SECONDS = 120
 
@@ -28,7 +27,7 @@ def record_usage(self: Task[..., None], *, batch: Mapping[str, Any], **unknown: 
     try:
         recording.record(batch)
     except Error as error:
-        pause = min(_LONGEST_PAUSE_SECONDS, 2**self.request.retries) * random.uniform(0.5, 1.0)  # noqa: S311
+        pause = min(shipping.LONGEST_PAUSE_SECONDS, 2**self.request.retries) * random.uniform(0.5, 1.0)  # noqa: S311
         try:
             raise self.retry(exc=error, countdown=pause)
         except Reject as refused:  # the broker is down too: leave the batch where it is

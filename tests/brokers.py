@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import redis
+from kombu import pools
 
 from project.celery import app
 from ratelimit_app import shipping, usage
@@ -27,6 +28,9 @@ def chosen(configure: Callable[..., None], prefix: str) -> Iterator[Callable[...
 
     usage.reset()
     shipping.disconnect()
+    # Celery keeps connections to the first broker that it was asked to reach.
+    pools.reset()
+    app._pool = app.amqp._producer_pool = None  # type: ignore[attr-defined]
     if clients and app.conf.broker_url == usual:
         # What a worker would keep for ever: the names of its queues.
         clients[-1].delete(queue, f"_kombu.binding.{queue}")

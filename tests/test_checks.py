@@ -11,6 +11,7 @@ from django.core import checks as django_checks
 from django.core.management import call_command
 from django.test import override_settings
 
+from project.celery import app
 from ratelimit_app import checks, conf
 from tests.outages import REFUSING, redis_at
 
@@ -119,7 +120,8 @@ def test_every_id_in_the_code_is_tested_and_used_for_one_thing():
     source = Path(checks.__file__).read_text("utf-8")
     in_code = re.findall(r'id="ratelimit_app\.([EW]\d{3})"', source)
     assert len(in_code) == len(set(in_code))
-    assert set(in_code) - {"W005"} == {expected for expected, _ in WRONG}  # W005: a database that is not here
+    elsewhere = {"W005", "W015"}  # a database that is not here; a broker, below
+    assert set(in_code) - elsewhere == {expected for expected, _ in WRONG}
 
 
 @pytest.mark.parametrize(
@@ -166,3 +168,21 @@ def test_the_checks_run_with_djangos_own(capsys):
     with override_settings(**{**CLEAN, **limiter_settings(PROXY_COUNT=1)}):
         messages = django_checks.run_checks(tags=[checks.TAG])
     assert [message.id for message in messages] == ["ratelimit_app.E006"]
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "expected"),
+    [
+        ("redis://127.0.0.1:6379/1", {"visibility_timeout": 60}, ["W015"]),
+        ("redis://127.0.0.1:6379/1", {"visibility_timeout": 600}, []),
+        ("redis://127.0.0.1:6379/1", {}, []),
+        ("amqp://127.0.0.1//", {"visibility_timeout": 1}, []),
+    ],
+)
+def test_a_broker_must_not_deliver_again_what_a_worker_still_holds(url, options, expected):
+    usual = {name: app.conf[name] for name in ("broker_url", "broker_transport_options")}
+    app.conf.update(broker_url=url, broker_transport_options=options)
+    try:
+        assert ids() == expected
+    finally:
+        app.conf.update(usual)

@@ -16,7 +16,7 @@ from django.db import connection
 from django.db.models import Sum
 
 from project.celery import app
-from ratelimit_app import recording, shipping, usage
+from ratelimit_app import recording, shipping, tasks, usage
 from ratelimit_app.models import Batch, Refusal, RefusalMinute, SetAside, UsageMinute
 from ratelimit_app.resolutions import DECISIONS, PLANS, REFUSALS, USAGE
 from tests import brokers, statistics
@@ -162,9 +162,9 @@ def test_four_processes_that_write_the_same_rows_at_once_count_exactly(pipeline,
         for _ in range(2):
             shipping.publish(batch)
         if number % 6 == 0:
-            app.send_task(
-                ("ratelimit_app.tasks.roll_up", "ratelimit_app.tasks.prune")[number % 12 // 6], queue=pipeline.queue
-            )
+            task = tasks.roll_up if number % 12 else tasks.prune
+            with app.connection_for_write() as to_broker:
+                app.send_task(task.name, queue=pipeline.queue, connection=to_broker)
     worker = pipeline(processes_at_work=4)
     wait_until(lambda: Batch.objects.count() == batches and not pipeline.client.hlen("unacked"), seconds=400)
     wait_until(lambda: not pipeline.client.llen(pipeline.queue), seconds=100)

@@ -270,6 +270,20 @@ def test_minutes_are_not_deleted_before_they_are_summed_up(configure):
 
 
 @pytest.mark.django_db
+def test_hours_are_not_deleted_while_one_of_their_day_may_be_summed_up_again(configure):
+    configure(MINUTE_RETENTION_DAYS=1, HOUR_RETENTION_DAYS=1)
+    record(NIGHT)
+    record(NIGHT + HOUR)
+    recording.roll_up(now_seconds=NIGHT + 9 * DAY)
+    record(NIGHT + 60)  # between the two steps of a purge
+    for coarser in (resolutions.HOUR, resolutions.DAY):
+        purge._give_up(coarser, older_than=NIGHT + 8 * DAY, using="default")
+    assert resolutions.reaches()[resolutions.DAY].purged_until <= NIGHT
+    recording.prune(now_seconds=NIGHT + 9 * DAY)
+    assert UsageDay.objects.get().allowed == total() == 3
+
+
+@pytest.mark.django_db
 def test_refusals_in_full_and_what_was_set_aside_are_kept_for_the_retention_time(configure):
     configure(RETENTION_DAYS=30)
     now = timezone.now()

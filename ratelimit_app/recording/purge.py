@@ -71,6 +71,8 @@ def _give_up(coarser: Resolution, *, older_than: int, using: str) -> int:
         listed = Stale.objects.using(using).filter(resolution=coarser.name).aggregate(first=Min("start"))["first"]
         row = frontier.get()
         until = min(coarser.floor(older_than), row.rolled_until, *([] if listed is None else [listed]))
+        if coarser is DAY:  # an hour that may yet be summed up again needs the others of its day
+            until = min(until, DAY.floor(Frontier.objects.using(using).get(resolution=HOUR.name).purged_until))
         if until > row.purged_until:
             frontier.update(purged_until=until)
         return int(max(until, row.purged_until))
