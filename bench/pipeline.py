@@ -100,14 +100,12 @@ def _pipeline() -> dict[str, float]:
 
 
 def _decision(allowed: bool) -> Any:
-    from dataclasses import replace
-
     from ratelimit_app import limiter
 
     few = place.plan(f"decision {allowed}", requests=1, period_seconds=86_400)
     (who,) = place.callers(few, 1, name=f"decision {allowed}")
     decision = limiter.check(who)
-    return decision if allowed else replace(limiter.check(who), receipt="")
+    return decision if allowed else limiter.check(who)._replace(receipt="")
 
 
 def _worker(log_path: Path) -> Any:
