@@ -6,7 +6,9 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 from ratelimit_app import alerts
-from ratelimit_app.models import Batch, DecisionMinute, Episode, UsageMinute
+from ratelimit_app.models import Batch, DecisionMinute, Episode
+from ratelimit_app.resolutions import MINUTE
+from tests import statistics
 
 #: Evaluated here, 12:00 is the newest settled minute: it ended 30 s ago, when every process flushes within 10 s.
 NOW = datetime(2026, 11, 30, 12, 1, 31, tzinfo=UTC)
@@ -18,7 +20,7 @@ def at(minutes: float) -> datetime:
 
 
 def used(minute: float = 0, identity: str = "caller", **counts: int) -> None:
-    UsageMinute.objects.create(minute=NOON + timedelta(minutes=minute), identity=identity, plan_id=1, **counts)
+    statistics.used(identity, at=NOON + timedelta(minutes=minute), resolution=MINUTE, **counts)
 
 
 def took(minute: float = 0, *, microseconds: int = 300, decisions: int = 10_000) -> None:

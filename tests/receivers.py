@@ -15,7 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from django.utils import timezone
 
 from ratelimit_app import alerts
-from ratelimit_app.models import AlertMessage, UsageMinute
+from ratelimit_app.models import AlertMessage
+from tests import statistics
 
 SITE = "https://ops.example.com"
 
@@ -85,7 +86,7 @@ def hooked(configure: Callable[..., None]) -> Iterator[Receiver]:
 def blocked(minutes_ago: int, *, identity: str = "") -> None:
     """A tenth of 1,000 requests were blocked in that minute."""
     minute = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=minutes_ago)
-    UsageMinute.objects.create(minute=minute, identity=identity, plan_id=1, allowed=900, refused=100)
+    statistics.used(identity, at=minute, allowed=900, refused=100)
 
 
 def send_all() -> list[bool]:

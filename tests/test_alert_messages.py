@@ -16,7 +16,7 @@ from django.utils import timezone
 from project.celery import app
 from ratelimit_app import alerts, tasks
 from ratelimit_app.alerts import messages
-from ratelimit_app.models import AlertMessage, Episode, UsageMinute
+from ratelimit_app.models import AlertMessage, Episode, PlanMinute, UsageMinute
 from tests.receivers import SITE, Receiver, blocked, hooked, retry_now, send_all
 
 pytestmark = pytest.mark.django_db
@@ -45,6 +45,7 @@ def test_an_episode_is_told_once_at_its_beginning_and_once_at_its_end(hook, conf
     tasks.watch.apply(throw=True)
     tasks.watch.apply(kwargs={"later": "argument"}, throw=True)
     UsageMinute.objects.all().delete()
+    PlanMinute.objects.all().delete()
     Episode.objects.update(bad_until=timezone.now() - timedelta(minutes=10))
     Episode.objects.update(started_at=timezone.now() - timedelta(minutes=20))
     tasks.watch.apply(throw=True)

@@ -14,7 +14,8 @@ from django.utils import timezone
 
 from project import views
 from ratelimit_app import alerts
-from ratelimit_app.models import AlertMessage, Evaluation, UsageMinute
+from ratelimit_app.models import AlertMessage, Evaluation
+from tests import statistics
 from tests.receivers import receiver
 from tests.servers import running
 
@@ -34,12 +35,12 @@ CELERY_TASK_ROUTES = {
 """
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
 def test_beat_and_a_worker_tell_it_once(redis_server, process_environment, tmp_path, wait_until):
     (tmp_path / "alerted_settings.py").write_text(SETTINGS)
     minute = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=2)
-    UsageMinute.objects.create(minute=minute, identity="", plan_id=1, allowed=500, refused=500)
+    statistics.used("", at=minute, allowed=500, refused=500)
     options = "--concurrency 1 --loglevel INFO --without-mingle --without-gossip --without-heartbeat"
     log_path = tmp_path / "worker.log"
     with receiver() as hook:

@@ -102,7 +102,7 @@ class HostProject:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=300,
         )
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout

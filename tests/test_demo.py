@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STARTS_WITHIN_SECONDS = 60
 ENDS_WITHIN_SECONDS = 30
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(300)
 
 
 class Demo:

@@ -12,7 +12,7 @@ import requests
 from project.demo import processes
 from tests import decisions, servers
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 
 REQUESTS = 30
 SERVERS = {

@@ -16,7 +16,7 @@ from ratelimit_app.models import Batch, KeyUse, Plan
 from tests import brokers, decisions
 from tests.outages import REFUSING, redis_at, redis_is_asked
 
-pytestmark = [pytest.mark.django_db, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.django_db, pytest.mark.timeout(300)]
 broker = pytest.fixture(brokers.chosen)
 
 

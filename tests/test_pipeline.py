@@ -23,7 +23,7 @@ from tests import brokers, statistics
 from tests.decisions import ALLOWED, CALLER, LIMIT
 from tests.workers import Worker, no_batch_can_be_written, record_from_threads, stored
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 broker = pytest.fixture(brokers.chosen)
 

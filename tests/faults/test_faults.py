@@ -19,7 +19,7 @@ from tests.faults.proxy import Proxy
 from tests.faults.requests_at_once import AT_ONCE, EventLoop, Threads
 from tests.outages import redis_at, redis_is_asked
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 
 TIMEOUT_SECONDS = 0.25
 """Of one reply and of one connection; half of what the slow server takes."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.fleet import fleet
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 
 PROCESSES = 20
 SECONDS = 3.0
