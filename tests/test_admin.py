@@ -80,7 +80,6 @@ def _grow(plan: Plan, *, to_keys: int, to_users: int, to_rows: int) -> None:
     )
 
 
-@pytest.mark.timeout(300)
 def test_c30_no_page_slows_down_with_fifty_thousand_keys(admin_client: Client, make_plan: Any, configure: Any) -> None:
     # The middleware reads the plans again now and then: not what is counted here.
     configure(EXEMPT_PATHS=["/admin"])

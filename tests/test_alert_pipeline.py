@@ -35,7 +35,6 @@ CELERY_TASK_ROUTES = {
 """
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
 def test_beat_and_a_worker_tell_it_once(redis_server, process_environment, tmp_path, wait_until):
     (tmp_path / "alerted_settings.py").write_text(SETTINGS)

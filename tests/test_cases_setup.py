@@ -221,7 +221,6 @@ def test_c23_the_tests_of_a_project_run_in_parallel_and_in_any_order(tmp_path, p
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("door", "view"),
     [(Door("drf", "/writes/"), "broken/"), (Door("drf-late", "/writes/late/"), "ping/")],

@@ -12,7 +12,6 @@ from urllib3 import Retry
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.mark.timeout(300)
 def test_a_client_that_honours_retry_after_never_sees_an_error(live_server, make_plan, make_key):
     burst, per_second = 20, 2
     key = make_key(make_plan(requests=120, period_seconds=60, burst=burst))[1]

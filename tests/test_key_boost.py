@@ -142,7 +142,6 @@ def test_a_boost_ends_on_time_in_a_process_that_hears_nothing(
     assert (row.boost_factor, row.boost, row.as_caller()) == (10, 1, known.plain)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
 def test_a_boost_reaches_every_process_and_ends_in_each(make_plan, make_key, process_environment, wait_until):
     row, text = make_key(make_plan(requests=1, period_seconds=3600, burst=1_000))

@@ -41,7 +41,6 @@ def test_old_and_new_key_share_one_bucket_across_the_cut_over(door, plan, make_k
     assert replacement.bucket_identity == row.bucket_identity
 
 
-@pytest.mark.timeout(300)
 def test_in_every_process_both_keys_spend_from_one_bucket(plan, make_key, process_environment):
     row, old = make_key(plan)
     with gateways(2, process_environment, POLL_SECONDS=0.2) as fleet:

@@ -135,7 +135,6 @@ def test_given_back_in_full_the_same_tokens_would_be_made_twice() -> None:
     assert most_in_bucket_and_held[False] <= limit.burst
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("rate", "burst", "pause_seconds"), [(5_000, 3_000, 0.0), (200, 200, 0.005), (20, 50, 0.02)])
 def test_twenty_processes_stay_within_the_bound_and_ask_redis_seldom(
     redis_server, process_environment, transactional_db, make_plan, rate, burst, pause_seconds, capsys

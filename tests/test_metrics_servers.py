@@ -40,7 +40,6 @@ def workers_of(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the workers in /proc")
-@pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
 def test_every_process_tells_of_all_of_them(make_plan, make_key, process_environment, tmp_path, wait_until):
     _, key = make_key(make_plan("Free", 1, 3600, 5))

@@ -82,7 +82,6 @@ def queue(process_environment, redis_server, prefix, tmp_path) -> Iterator[str]:
     app.conf.update(broker_url=usual)
 
 
-@pytest.mark.timeout(300)
 def test_tasks_of_a_worker_keep_to_the_rate(crm, queue, wait_until, tmp_path) -> None:
     written = tmp_path / "turns"
 

@@ -94,7 +94,6 @@ def play(first: Any, more: list[Any], script: list[Any]) -> None:
             history.ask(cost, patience_ticks, dry=kind == "peek")
 
 
-@pytest.mark.timeout(300)
 @every_algorithm
 @given(values=numbers, mode=st.sampled_from(["enforce", "enforce", "shadow"]), more=others_too, script=steps)
 @many

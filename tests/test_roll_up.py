@@ -187,7 +187,6 @@ _STEPS = st.lists(
 )
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.django_db
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_STEPS)
@@ -209,7 +208,6 @@ def test_nothing_is_lost_or_counted_twice_whatever_comes_in_which_order(steps: l
     assert total() == total(PLANS) == counted
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
 def test_workers_that_record_roll_up_and_delete_at_once_lose_nothing():
     """On PostgreSQL they really run at once; on SQLite they queue."""
