@@ -18,7 +18,6 @@ from typing import Any
 
 from bench import alone, place, rounds
 from bench.results import figure, shown, table
-from tests import outages
 
 #: What a request gets when Redis cannot decide.
 CHOICES = ("local", "open", "closed")
@@ -53,6 +52,7 @@ def measure(here: place.Place, options: argparse.Namespace) -> dict[str, Any]:
 
 def _outage(here: place.Place, kind: str, plan_id: int, calls: int) -> dict[str, float]:
     from ratelimit_app import limiter, testing
+    from tests import outages
 
     testing.reset()
     (who,) = place.callers(plan_id, 1, name="outage")

@@ -42,6 +42,7 @@ def server(*, options: tuple[str, ...] = (), django: bool = True) -> Iterator[Pl
     """
     with tempfile.TemporaryDirectory() as directory:
         scratch = Path(directory)
+        scratch.chmod(0o755)  # PostgreSQL runs as another user, who has to find its data in there
         given = os.environ.get("REDIS_URL")
         own = None if given else RedisServer(scratch / "redis", *options)
         try:
