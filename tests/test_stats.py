@@ -289,6 +289,8 @@ def test_refusals_are_told_apart_by_limit_by_route_and_by_caller(make_plan: Any,
         stats.CallerOfLimit(key.bucket_identity, key, 5, 0, 0, 0, 0),
         stats.CallerOfLimit("gone", None, 2, 1, 0, 0, 0),
     )
+    with pytest.raises(ValueError, match="not counted"):
+        stats.callers_of_limit(window, limit_id=987, by="1) --")  # type: ignore[arg-type]
     [unchecked] = stats.callers_of_limit(window, limit_id=987, by="unchecked")
     assert (unchecked.identity, unchecked.unchecked) == ("gone", 7)
 

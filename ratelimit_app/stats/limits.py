@@ -97,7 +97,9 @@ def callers_of_limit(
     by: Literal["refused", "would_refuse", "unchecked", "failed_closed", "local"] = "refused",
     limit: int = 20,
 ) -> tuple[CallerOfLimit, ...]:
-    """To whom did one limit do something, those first to whom it did most."""
+    """To whom did one limit do something, those first to whom it did most. Raises ValueError for another column."""
+    if by not in REFUSALS.values:  # it becomes part of a statement
+        raise ValueError(f"{by!r} is not counted by limit.")
     selection = Selection(REFUSALS, within)
     rows, parameters = selection.table("identity", by, where={"limit_id": limit_id}, only=[by])
     ranked = selection.fetch(
