@@ -7,6 +7,7 @@ charged to it, so that an outage is no second full bucket.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
@@ -49,6 +50,19 @@ def beat() -> None:
     """Say that this process lives, and learn how many do. Raises connections.Unavailable."""
     this = _this()
     this.gateways = buckets.heartbeat(this.gateway, lasts_seconds=HEARTBEAT_LASTS_SECONDS)
+
+
+def probe(node: str) -> None:
+    """Find out whether a node decides again, "" for the one server. Raises connections.Unavailable while it does not.
+
+    One that holds no buckets any more is done: others have taken over.
+    """
+    with contextlib.suppress(connections.Unavailable):  # when nobody can tell, the node itself may still answer
+        connections.look()
+    if not node:
+        beat()
+    elif tag := connections.tag_on(node):
+        buckets.heartbeat(_this().gateway, lasts_seconds=HEARTBEAT_LASTS_SECONDS, tag=tag)
 
 
 def fleet_size() -> int:
@@ -108,18 +122,26 @@ def settle(*, seconds: float = SETTLING_SECONDS) -> None:
     Called before Redis is asked again, and by the watching thread for the rest.
     """
     this, processes, until = _this(), fleet_size(), time.monotonic() + seconds
+    silent: set[str] = set()  # nodes
+    kept: dict[_Key, Caller] = {}
     while time.monotonic() < until:
         with this.lock:  # the breaker's thread and the watching one may settle at once
             if not this.owing:
-                return
+                break
             key, caller = this.owing.popitem()
-        limit = key[0]
+        limit, node = key[0], ""
         try:
-            _charge(limit, caller, share_of(limit, processes), this.memory)
-        except connections.Unavailable:
-            with this.lock:
-                this.owing[key] = caller
-            return
+            node = connections.node_of(buckets.name_of(limit, caller)) if silent else ""
+            if node not in silent:
+                _charge(limit, caller, share_of(limit, processes), this.memory)
+                continue
+        except connections.Unavailable as failure:
+            silent.add(failure.node)
+        kept[key] = caller
+        if "" in silent:
+            break
+    with this.lock:
+        this.owing = {**kept, **this.owing}
 
 
 def reset() -> None:
@@ -130,10 +152,10 @@ def reset() -> None:
 
 def _charge(limit: Limit, caller: Caller, share: Limit, memory: LocalBuckets) -> None:
     held = memory.take((share,), caller, now_ticks=_now_ticks(), dry=True).weighed[0].remaining
-    left = buckets.take((limit,), caller, dry=True).weighed[0].remaining
+    left = buckets.take((limit,), caller, dry=True, insist=True).weighed[0].remaining
     missing = min(share.capacity - held, left)
     if missing > 0:
-        buckets.take((limit,), caller, cost=missing, patience_ticks=limit.capacity_ticks)
+        buckets.take((limit,), caller, cost=missing, patience_ticks=limit.capacity_ticks, insist=True)
         memory.reset((share,), caller)  # from here on Redis knows
 
 

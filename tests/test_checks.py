@@ -38,6 +38,12 @@ def shared_with(location: Any, *, ours: Any = OURS["LOCATION"]) -> dict[str, Any
     return {"CACHES": {ALIAS: {**OURS, "LOCATION": ours}, "pages": other}}
 
 
+SENTINELS = {
+    "CLIENT_CLASS": "django_redis.client.SentinelClient",
+    "CONNECTION_FACTORY": "ratelimit_app.connections.SentinelConnectionFactory",
+    "SENTINELS": [("10.0.0.1", 26379), ("sentinel.example", 26379)],
+}
+
 CLEAN: dict[str, Any] = {
     "RATELIMIT_APP": {},
     "CACHES": {ALIAS: OURS},
@@ -59,6 +65,14 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("E007", limiter_settings(TRUSTED_PROXIES=["10.0.0.0/8", "proxy.example"], PROXY_COUNT=1)),
     ("E008", limiter_settings(IPV6_PREFIX=129)),
     ("E009", limiter_settings(KEY_PREFIX="my key")),
+    ("E020", cache(LOCATION="redis+cluster://10.0.0.1:6379,10.0.0.2:x/0")),
+    ("E020", cache(LOCATION="redis+cluster://:secret@/0")),
+    ("E020", cache(LOCATION="rediss+cluster://10.0.0.1:6379/2")),
+    ("E021", cache(LOCATION="redis+cluster://10.0.0.1:6379/0", OPTIONS=SENTINELS)),
+    ("E022", cache(OPTIONS={**SENTINELS, "CONNECTION_FACTORY": FACTORY})),
+    ("E023", cache(LOCATION="redis://mymaster/0", OPTIONS={**SENTINELS, "SENTINELS": []})),
+    ("E023", cache(LOCATION="redis://mymaster/0", OPTIONS={**SENTINELS, "SENTINELS": ["10.0.0.1:26379"]})),
+    ("E024", cache(LOCATION="redis://10.0.0.1:6379/0", OPTIONS=SENTINELS)),
     ("E009", limiter_settings(KEY_PREFIX="x" * 33)),
     ("W001", cache(OPTIONS={**OURS["OPTIONS"], "SOCKET_TIMEOUT": 1})),  # type: ignore[dict-item]
     ("W002", shared_with("redis://127.0.0.1:6379/0")),
@@ -117,6 +131,10 @@ def test_every_id_in_the_code_is_tested_and_used_for_one_thing():
         {"MIDDLEWARE": [MIDDLEWARE]},
         limiter_settings(TRUSTED_PROXIES=["10.0.0.0/8", "unix", "2001:db8::/32", "192.0.2.1"], PROXY_COUNT=1),
         limiter_settings(KEY_PREFIX="acme_live"),
+        cache(LOCATION="redis+cluster://10.0.0.1,10.0.0.2:6379,[2001:db8::1]:7000/0"),
+        cache(LOCATION="rediss+cluster://user:p%40ss@10.0.0.1:6379/?ssl_ca_certs=/etc/ca.pem"),
+        cache(LOCATION="redis://:secret@mymaster/0", OPTIONS=SENTINELS),
+        shared_with("redis://10.0.0.3:6379/0", ours="redis+cluster://10.0.0.1:6379,10.0.0.2:6379/0"),
     ],
 )
 def test_what_is_right_is_not_complained_of(changes):
