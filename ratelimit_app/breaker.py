@@ -25,8 +25,8 @@ FAILURES_IN_A_ROW = 3
 #: The first pause before a probe; it doubles with each that fails, up to the longest.
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 1.0
-#: Failures of one bucket or one name: they say nothing about the server.
-_OF_ONE_BUCKET = ("wrongtype", "encode", "crossslot", "tryagain", "ask")
+#: Failures of one bucket, one name or one slot: they say nothing about the server.
+_OF_ONE_BUCKET = ("wrongtype", "encode", "crossslot", "tryagain", "ask", "uncovered")
 
 
 Open = connections.NotAsked

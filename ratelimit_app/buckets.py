@@ -270,7 +270,9 @@ def _living_together(limits: tuple[Limit, ...], caller: Caller) -> list[tuple[by
     for limit in limits:
         of = names.owner(limit.per, limit.shard, caller)
         parts[of] = (*parts.get(of, ()), limit)
-    return [(name_of(part[0], caller), part) for part in parts.values()]
+    # What all share comes last: who is out of tokens anyway should take none of it, not even for a moment.
+    own_first = sorted(parts.values(), key=lambda part: part[0].per == "everyone")
+    return [(name_of(part[0], caller), part) for part in own_first]
 
 
 def _parted(charged: Sequence[Weighed]) -> list[list[Weighed]]:

@@ -35,8 +35,9 @@ class Cluster:
         try:
             self.masters = [self.add() for _ in range(masters)]
             self.replicas = [self.add() for _ in range(masters)] if has_replicas else []
-            self._share_the_slots()
-            self._introduce()
+            if masters:
+                self._share_the_slots()
+                self._introduce()
             for master, replica in zip(self.masters, self.replicas, strict=False):
                 self._follow(replica, master)
         except BaseException:
@@ -97,6 +98,29 @@ class Cluster:
     def _follow(self, replica: RedisServer, master: RedisServer) -> None:
         ask(replica, "CLUSTER", "REPLICATE", identity(master))
         _until(lambda: link_is_up(replica))
+
+
+def join_alone(node: RedisServer) -> None:
+    """Make a node a cluster of its own."""
+    ask(node, "CLUSTER", "ADDSLOTSRANGE", *_unassigned(node))
+    _until(lambda: state(node)["cluster_state"] == "ok")
+
+
+def _unassigned(node: RedisServer) -> list[int]:
+    """First and last of each span of slots that nobody holds: a node takes those that it finds names of in its file."""
+    held = sorted((first, last) for first, last, *_ in ask(node, "CLUSTER", "SLOTS"))
+    spans, at = [], 0
+    for first, last in [*held, (_SLOTS, _SLOTS)]:
+        spans += [at, first - 1] if at < first else []
+        at = last + 1
+    return spans
+
+
+def meet(node: RedisServer, newcomer: RedisServer) -> None:
+    """Introduce a node to a cluster, and wait until each knows the other."""
+    ask(newcomer, "CLUSTER", "MEET", "127.0.0.1", node.port, node.options[-1])
+    _until(lambda: identity(newcomer).encode() in ask(node, "CLUSTER", "NODES"))
+    _until(lambda: state(newcomer)["cluster_state"] == "ok")
 
 
 def ask(node: RedisServer, *words: Any) -> Any:

@@ -114,6 +114,18 @@ def test_the_parts_of_the_platforms_cap_live_on_different_masters(check, cluster
     assert 60 <= admitted <= 100  # each part has ten; who met an empty one was refused
 
 
+def test_who_is_out_of_tokens_takes_none_of_the_platforms(check, cluster, make_plan) -> None:
+    make_plan("Platform", 1, 3600, 5, audience="everyone", per="everyone", shards=1)
+    plan = make_plan("Pro", requests=1, period_seconds=3600, burst=2)
+    caller = asking.caller(plan)
+    for _ in range(4):
+        denials.forget()
+        decision = check(caller)
+    assert [weighed.limit.name for weighed in decision.weighed] == ["pro"]
+    other = asking.caller(plan, bucket_identity="other")
+    assert {weighed.limit.name: weighed.remaining for weighed in limiter.peek(other).weighed}["platform"] == 3
+
+
 def test_refund_reset_and_peek_find_the_buckets(check, cluster, make_plan) -> None:
     plan = make_plan(requests=1, period_seconds=3600, burst=3)
     plan.limits.create(name="address", requests=1, period_seconds=3600, burst=3, per="address")

@@ -118,10 +118,7 @@ def test_names_that_are_torn_apart_by_a_move_are_a_named_failure(take, cluster) 
 def test_a_node_that_joined_is_found(take, running, cluster, wait_until) -> None:
     take(a_caller())
     newcomer = running.add()
-    first = running.nodes[0]
-    clusters.ask(newcomer, "CLUSTER", "MEET", "127.0.0.1", first.port, first.options[-1])
-    wait_until(lambda: clusters.state(newcomer)["cluster_state"] == "ok", seconds=30)
-    wait_until(lambda: clusters.identity(newcomer).encode() in clusters.ask(first, "CLUSTER", "NODES"), seconds=30)
+    clusters.meet(running.nodes[0], newcomer)
     caller = a_caller()
     take(caller)
     cluster.move_slot(slot_of(caller), to=newcomer)
@@ -152,6 +149,32 @@ def test_redirects_that_go_round_end(take) -> None:
             with pytest.raises(connections.Unavailable) as failure:
                 take(a_caller())
             assert failure.value.reason == "moved"
+
+
+def test_a_slot_that_nobody_holds_is_a_failure_of_its_own_callers_only(take, cluster, wait_until) -> None:
+    caller, other = a_caller(), a_caller()
+    take(caller)
+    home, _another = home_and_another(cluster, caller)
+    for node in cluster.masters:
+        clusters.ask(node, "CLUSTER", "DELSLOTS", slot_of(caller))
+
+    def why() -> str:
+        with pytest.raises(connections.Unavailable) as failure:
+            take(caller)
+        return failure.value.reason
+
+    wait_until(lambda: why() == "uncovered")
+    assert take(other).allowed
+    for node in cluster.masters:
+        clusters.ask(node, "CLUSTER", "SETSLOT", slot_of(caller), "NODE", clusters.identity(home))
+
+    def is_taken() -> bool:
+        try:
+            return take(caller).allowed
+        except connections.Unavailable:
+            return False
+
+    wait_until(is_taken)
 
 
 # --- How it is found -----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from redis import exceptions
 from redis.crc import key_slot
 
-from ratelimit_app.connections.failures import FAILURES, Redirected
+from ratelimit_app.connections.failures import FAILURES, Redirected, Unavailable
 from ratelimit_app.connections.finding import SLOTS, Address, Found
 from ratelimit_app.connections.server import Server
 
@@ -57,13 +57,14 @@ class Shards:
         return bool(self._table)
 
     def server_for(self, key: bytes | None) -> Server:
-        """The server that holds a name; any, for None. Raises what `FAILURES` lists."""
+        """The server that holds a name; any, for None. Raises Unavailable, and what `FAILURES` lists."""
         if not self._table:
             self.look_first()
         table = self._table
         server = self._any(table) if key is None else table[key_slot(key)]
         if server is None:
-            raise exceptions.ClusterDownError("no node holds this slot")
+            self.doubt()
+            raise Unavailable("uncovered", "no node holds these buckets")
         return server
 
     def look_first(self) -> None:
