@@ -6,40 +6,20 @@ from typing import Any, cast
 
 from django_redis import pool as django_redis_pool
 from redis.backoff import NoBackoff
-from redis.cluster import ClusterNode, RedisCluster
 from redis.retry import Retry
 
 from ratelimit_app import conf
-from ratelimit_app.connections.finding import Address, ClusterURL
+from ratelimit_app.connections.finding import Address
 
 
 class ConnectionFactory(django_redis_pool.ConnectionFactory):  # type: ignore[misc]
     """`CONNECTION_FACTORY` of the cache alias: pools of its own, short timeouts, no retry, RESP2."""
 
     _pools: dict[str, Any] = {}
-    _clusters: dict[str, RedisCluster] = {}
 
     def make_connection_params(self, url: str) -> dict[str, Any]:
         params = super().make_connection_params(url)
         return {**params, **_short_and_once(), "driver_info": None}  # that spares two round trips on a new connection
-
-    def connect(self, url: str) -> Any:
-        """The client of redis-py that django-redis uses; the limiter itself needs none."""
-        cluster = ClusterURL.parse(url)
-        if cluster is None:
-            return super().connect(url)
-        if url not in self._clusters:
-            params = self.make_connection_params(cluster.of_node(cluster.seeds[0]))
-            nodes = [ClusterNode(*seed) for seed in cluster.seeds]  # type: ignore[no-untyped-call]
-            params = {name: value for name, value in params.items() if name != "parser_class"}
-            self._clusters[url] = RedisCluster.from_url(**params, **self.redis_client_cls_kwargs, startup_nodes=nodes)
-        return self._clusters[url]
-
-    def disconnect(self, connection: Any) -> None:
-        if isinstance(connection, RedisCluster):
-            connection.close()
-        else:
-            super().disconnect(connection)
 
     def get_or_create_connection_pool(self, params: dict[str, Any]) -> Any:
         key = repr(sorted((name, value) for name, value in params.items() if name != "retry"))
