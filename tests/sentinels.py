@@ -42,9 +42,9 @@ class Watched:
     """A master with a replica that ask for a password, watched by three sentinels."""
 
     def __init__(self, directory: Path) -> None:
-        secret = ("--requirepass", PASSWORD, "--masterauth", PASSWORD)
-        self.master = RedisServer(directory / "master", *secret)
-        self.replica = RedisServer(directory / "replica", *secret, "--repl-diskless-sync-delay", "0")
+        options = ("--requirepass", PASSWORD, "--masterauth", PASSWORD, "--repl-diskless-sync-delay", "0")
+        self.master = RedisServer(directory / "master", *options)
+        self.replica = RedisServer(directory / "replica", *options)
         self.sentinels: list[Sentinel] = []
         with self.replica.client(password=PASSWORD, socket_timeout=20) as client:
             client.response_callbacks.clear()

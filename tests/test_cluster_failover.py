@@ -289,3 +289,32 @@ def test_the_count_of_gateways_outlives_its_node(alone, prefix, wait_until) -> N
         with pytest.raises(connections.Unavailable):
             fallback.beat()
         assert fallback.fleet_size() == 2
+
+
+def test_what_the_heir_had_not_heard_of_is_at_most_one_burst(cluster, make_plan, wait_until) -> None:
+    """The replica hangs while a caller spends everything, and the master dies before it could tell."""
+    plan = make_plan(requests=1, period_seconds=36_000, burst=BURST, on_failure="closed")
+    by_port = callers_of(cluster, plan, each=1)
+    victim, heir = cluster.masters[0], cluster.replicas[0]
+    [own] = by_port[victim.port]
+    admitted = sum(limiter.check(own).allowed for _ in range(5))
+    wait_until(lambda: clusters.ask(heir, "DBSIZE") == clusters.ask(victim, "DBSIZE") > 0)
+    heir.pause()
+    assert clusters.ask(victim, "CLIENT", "KILL", "TYPE", "replica")
+    admitted += sum(limiter.check(own).allowed for _ in range(BURST))
+    assert admitted == BURST
+    victim.kill()
+    heir.resume()
+    wait_until(lambda: clusters.role(heir) == "master", seconds=PATIENCE_SECONDS)
+
+    def is_decided_again() -> bool:
+        nonlocal admitted
+        denials.forget()
+        decision = limiter.check(own)
+        admitted += decision.allowed
+        return decision.source == "redis"
+
+    wait_until(is_decided_again, seconds=PATIENCE_SECONDS)
+    while limiter.check(own).allowed:
+        admitted += 1
+    assert BURST < admitted <= 2 * BURST

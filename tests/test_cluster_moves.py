@@ -177,6 +177,28 @@ def test_a_slot_that_nobody_holds_is_a_failure_of_its_own_callers_only(take, clu
     wait_until(is_taken)
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_node_that_is_gone_is_left_without_a_connection(is_async, cluster, wait_until) -> None:
+    async def play() -> None:
+        callers = [a_caller() for _ in range(40)]
+        for caller in callers:
+            await buckets.atake((LIMIT,), caller) if is_async else buckets.take((LIMIT,), caller)
+        leaving = cluster.masters[0]
+        place = places.current()
+        assert isinstance(place, Shards)
+        server = next(server for server in place.servers() if server.name == f"127.0.0.1:{leaving.port}")
+        assert connections_to(leaving) > 0
+        server.close()  # as is done with those that a new table does not name
+        await asyncio.to_thread(wait_until, lambda: not connections_to(leaving))
+
+    asyncio.run(play())
+
+
+def connections_to(node: RedisServer) -> int:
+    listed = clusters.ask(node, "CLIENT", "LIST", "TYPE", "NORMAL").decode().splitlines()
+    return sum("cmd=evalsha" in line or "cmd=eval " in line for line in listed)
+
+
 # --- How it is found -----------------------------------------------------------------------------
 
 

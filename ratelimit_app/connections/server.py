@@ -64,8 +64,10 @@ class Server:
             connection.close()
 
     def close(self) -> None:
-        """Close what is free, and what comes back; an event loop closes its own when it ends."""
+        """Close what is free, and what comes back."""
         self._is_closed = True
+        for loop, connections in list(self._loops.items()):
+            connections.close_soon(loop)
         while self.free:
             try:
                 self.free.pop().close()
@@ -140,6 +142,8 @@ class AsyncConnections:
         pool = redis.asyncio.connection.ConnectionPool.from_url(url, **plain, retry=AsyncRetry(NoBackoff(), 0))
         self._make: Callable[[], Any] = lambda: pool.connection_class(**pool.connection_kwargs)
         self.free: deque[Any] = deque()
+        self._is_closed = False
+        self._closing: set[asyncio.Task[None]] = set()
         self._end: AsyncGenerator[None, None] | None = None
 
     async def close_with(self, loop: asyncio.AbstractEventLoop, loops: dict[Any, AsyncConnections]) -> None:
@@ -175,8 +179,22 @@ class AsyncConnections:
             raise
         return connection
 
+    def close_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close what is free, and what comes back, on the loop that it belongs to; callable from any thread."""
+        self._is_closed = True
+        try:
+            loop.call_soon_threadsafe(self._close_free)
+        except RuntimeError:
+            pass  # the loop has ended, and has closed them itself
+
+    def _close_free(self) -> None:
+        while self.free:
+            task = asyncio.ensure_future(self.free.pop().disconnect(nowait=True))
+            self._closing.add(task)  # nobody else holds on to it
+            task.add_done_callback(self._closing.discard)
+
     async def release(self, connection: Any) -> None:
-        if len(self.free) < _KEPT:
+        if len(self.free) < _KEPT and not self._is_closed:
             self.free.append(connection)
         else:
             await connection.disconnect()
