@@ -171,6 +171,7 @@ def give_back_unused(decision: Decision, *, tokens: int, now_ticks: int = 0) -> 
     """
     clock = connections.packed(now_ticks, decision.decided_ticks, 0)
     for part in _parted([weighed._replace(charged=tokens) for weighed in decision.weighed]):
+        connections.demand_asked(part[0].bucket)
         connections.call(_REFUND, [weighed.bucket for weighed in part], clock, _giving_back(part, leased=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import defaultdict
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ratelimit_app import breaker, buckets, connections, denials, fallback, limiter, plan_cache
+from ratelimit_app import breaker, buckets, connections, denials, fallback, leases, limiter, plan_cache
 from ratelimit_app.limits import Caller, Decision, Limit
 from ratelimit_app.models import Plan
 from tests import asking, brokers, clusters
@@ -36,8 +37,8 @@ def running(tmp_path_factory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(running: Cluster) -> Iterator[Cluster]:
-    # A stalled node costs a request two seconds at most, so that a busy machine is no failure.
-    with redis_at(running.url, FLEET_SIZE=1):
+    # Long, so that a busy machine is no failure of a node that lives.
+    with redis_at(running.url, FLEET_SIZE=1, TIMEOUT_SECONDS=4.0, CONNECT_TIMEOUT_SECONDS=4.0):
         yield running
 
 
@@ -318,3 +319,19 @@ def test_what_the_heir_had_not_heard_of_is_at_most_one_burst(cluster, make_plan,
     while limiter.check(own).allowed:
         admitted += 1
     assert BURST < admitted <= 2 * BURST
+
+
+def test_leased_tokens_go_back_to_the_nodes_that_live(alone) -> None:
+    limit = Limit(id=1, name="slow", requests=1, period_seconds=60, burst=1_002, lease=True)
+    callers = [Caller(key_id=number, bucket_identity=f"caller-{number}") for number in range(12)]
+    for caller in callers:
+        for _ in range(50):
+            leases.take((limit,), caller)
+    away = alone.masters[0]
+    away.kill()
+    with contextlib.suppress(connections.Unavailable):
+        leases.give_back()
+    living = [caller for caller in callers if alone.serving(buckets.name_of(limit, caller)) is not away]
+    assert 0 < len(living) < len(callers)
+    for caller in living:
+        assert buckets.take((limit,), caller, dry=True).remaining == 950

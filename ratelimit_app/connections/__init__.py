@@ -7,7 +7,7 @@ socket, and puts it back only when the reply was read whole. A connection whose 
 is never used again.
 
     places    what the cache alias names: a server, a cluster, or sentinels
-    shards    which of several servers holds a name; finding: who says so
+    shards    which of several servers holds a name; finding: who says so; nodes: what is asked about one
     server    the free lists of one server
     factory   what django-redis and the servers make connections with
     failures  one word for every way that Redis can fail
@@ -39,6 +39,7 @@ from ratelimit_app.connections.failures import (
     named,
 )
 from ratelimit_app.connections.finding import ClusterURL
+from ratelimit_app.connections.nodes import demand_asked, look, node_of, sample_of_nodes, tag_on
 from ratelimit_app.connections.places import is_cluster
 from ratelimit_app.connections.server import Server
 from ratelimit_app.connections.shards import Shards, shunned
@@ -125,52 +126,6 @@ def command(*words: str | bytes | int, key: bytes | None = None) -> Any:
     except UnicodeError as failure:
         raise Unavailable("encode", str(failure)) from failure
     return _exchange(b"*%d\r\n%b" % (len(encoded), b"".join(map(_bulk, encoded))), key)
-
-
-def node_of(key: bytes) -> str:
-    """The node of a cluster that holds a name; "" where there is one server, or nobody can tell."""
-    place = places.current()
-    if not place.is_cluster or isinstance(place, Server):
-        return ""
-    try:
-        return place.server_for(key).name
-    except FAILURES:
-        return ""
-
-
-def demand_asked(key: bytes) -> None:
-    """Raise NotAsked while the node that holds this name is not to be asked."""
-    if shunned and (node := node_of(key)) in shunned:
-        failure = NotAsked(shunned[node])
-        failure.node = node
-        raise failure
-
-
-def sample_of_nodes() -> list[bytes | None]:
-    """For each node a name that lives there; None for the one server. Raises Unavailable."""
-    try:
-        place = places.current()
-        if not isinstance(place, Shards) or not place.is_cluster:
-            return [None]
-        return [place.tag_on(server.name) for server in place.servers()]
-    except FAILURES as failure:
-        raise named(failure) from failure
-
-
-def look() -> None:
-    """Find out which servers hold the names now; not for requests. Raises Unavailable, and what was known stays."""
-    try:
-        place = places.current()
-        if isinstance(place, Shards):
-            place.look()
-    except FAILURES as failure:
-        raise named(failure) from failure
-
-
-def tag_on(node: str) -> bytes | None:
-    """A hash tag whose names live on a node; None when it holds none any more."""
-    place = places.current()
-    return place.tag_on(node) if isinstance(place, Shards) else None
 
 
 def _evaluation(verb: bytes, script: bytes, keys: Sequence[bytes], nonce: int, args: tuple[Arguments, ...]) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any, cast
 from django_redis import pool as django_redis_pool
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from redis.sentinel import Sentinel
 
 from ratelimit_app import conf
 from ratelimit_app.connections.finding import Address
@@ -40,9 +41,17 @@ class SentinelConnectionFactory(ConnectionFactory, django_redis_pool.SentinelCon
         own = ("CONNECTION_POOL_CLASS", "SENTINELS", "SENTINEL_KWARGS")
         return ConnectionFactory({name: value for name, value in self.options.items() if name not in own})
 
-    def discover_master(self, service: str) -> Address:
-        """The address of a master, as sentinels say. Raises MasterNotFoundError, a RedisError."""
-        return cast("Address", self._sentinel.discover_master(service))
+    def discover_master(self, service: str, *, timeout_seconds: float | None) -> Address:
+        """The address of a master, as sentinels say, each asked for so long. Raises a RedisError."""
+        kwargs = dict(self.options["SENTINEL_KWARGS"])
+        if timeout_seconds is not None:
+            kwargs |= {"socket_timeout": timeout_seconds, "socket_connect_timeout": timeout_seconds}
+        asked = Sentinel(self.options["SENTINELS"], sentinel_kwargs=kwargs)  # type: ignore[no-untyped-call]
+        try:
+            return cast("Address", asked.discover_master(service))  # type: ignore[no-untyped-call]
+        finally:
+            for sentinel in asked.sentinels:
+                sentinel.close()
 
 
 def _short_and_once() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit, urlunsplit
@@ -94,9 +94,9 @@ def by_cluster(servers: Iterable[Server], *, timeout_seconds: float | None) -> F
     raise failure
 
 
-def by_sentinels(discover: Callable[[str], Address], service: str) -> Found:
-    """The master that sentinels name, as the holder of everything. Raises what `FAILURES` lists."""
-    return Found(((0, SLOTS - 1, discover(service)),))
+def by_sentinels(master: Address) -> Found:
+    """The master that sentinels name, as the holder of everything."""
+    return Found(((0, SLOTS - 1, master),))
 
 
 def _read(reply: Any, *, asked: str) -> Found:

@@ -90,7 +90,7 @@ def _by_sentinels(url: str, factory: SentinelConnectionFactory) -> Shards:
         return Server(finding.url_at(parts, address), of_master, address=address)
 
     def find(servers: Iterable[Server], timeout_seconds: float | None) -> Found:
-        return finding.by_sentinels(factory.discover_master, parts.hostname or "")
+        return finding.by_sentinels(factory.discover_master(parts.hostname or "", timeout_seconds=timeout_seconds))
 
     return Shards(find, make, is_cluster=False)
 
