@@ -25,7 +25,7 @@ class PartlyDecided(connections.Unavailable):
         first = failures[0][1]
         super().__init__(first.reason, str(first))
         self.node = first.node
-        #: What the other nodes decided, all of which allowed; None when none did.
+        #: What the other nodes decided: a refusal stands, whatever the rest says. None when none of them did.
         self.decided = decided
         self.undecided = tuple(limit for (_name, limits), _failure in failures for limit in limits)
         self._failures = tuple(failure for _part, failure in failures)
@@ -76,8 +76,8 @@ class Asking:
         logger.warning("A refused request keeps the charge of an earlier limit: %s", str(failure))
 
     def answer(self) -> Decision:
-        """The decision over all parts. Raises connections.Unavailable when something is missing to it."""
-        if self.taken is not None and (not self._failures or not self.taken.allowed):
+        """The decision over all parts. Raises connections.Unavailable when one of those that were asked failed."""
+        if self.taken is not None and not self._failures:
             return self.taken
         if len(self._parts) == 1:
             raise self._failures[0][1]

@@ -28,7 +28,7 @@ LONGEST_PAUSE_SECONDS = 1.0
 #: Failures of one bucket, one name or one slot: they say nothing about the server.
 _OF_ONE_BUCKET = ("wrongtype", "encode", "crossslot", "tryagain", "ask", "uncovered")
 
-
+#: What is raised while a breaker is open.
 Open = connections.NotAsked
 
 
@@ -94,7 +94,10 @@ class Breaker:
         self._threads[node] = threading.Thread(
             target=self._probe_until_answered, args=(node, time.time()), name="ratelimit_app.breaker", daemon=True
         )
-        self._threads[node].start()
+        try:
+            self._threads[node].start()
+        except RuntimeError:  # no thread to be had: go on asking, and open at the next failures
+            connections.shunned.pop(node, None)
 
     def _probe_until_answered(self, node: str, opened_at: float) -> None:
         pause = FIRST_PAUSE_SECONDS
@@ -103,6 +106,8 @@ class Breaker:
                 self._probe(node)
                 self._on_recovery()
             except Exception as failure:  # whatever it is: without this thread nothing would close the breaker
+                if self._stopped.is_set():
+                    return
                 self.reason = connections.shunned[node] = getattr(failure, "reason", type(failure).__name__)
                 pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
                 continue

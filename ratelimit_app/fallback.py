@@ -53,16 +53,32 @@ def beat() -> None:
 
 
 def probe(node: str) -> None:
-    """Find out whether a node decides again, "" for the one server. Raises connections.Unavailable while it does not.
+    """Find out whether a node decides again; "" is the one server, or any. Raises connections.Unavailable if not.
 
     One that holds no buckets any more is done: others have taken over.
     """
     with contextlib.suppress(connections.Unavailable):  # when nobody can tell, the node itself may still answer
         connections.look()
     if not node:
-        beat()
+        _write_anywhere()
     elif tag := connections.tag_on(node):
         buckets.heartbeat(_this().gateway, lasts_seconds=HEARTBEAT_LASTS_SECONDS, tag=tag)
+
+
+def _write_anywhere() -> None:
+    failed: connections.Unavailable | None = None
+    for tag in connections.sample_of_nodes():
+        try:
+            if tag is None:
+                beat()
+            else:
+                buckets.heartbeat(_this().gateway, lasts_seconds=HEARTBEAT_LASTS_SECONDS, tag=tag)
+        except connections.Unavailable as failure:
+            failed = failure
+        else:
+            return
+    if failed is not None:
+        raise failed
 
 
 def fleet_size() -> int:
@@ -124,24 +140,24 @@ def settle(*, seconds: float = SETTLING_SECONDS) -> None:
     this, processes, until = _this(), fleet_size(), time.monotonic() + seconds
     silent: set[str] = set()  # nodes
     kept: dict[_Key, Caller] = {}
-    while time.monotonic() < until:
-        with this.lock:  # the breaker's thread and the watching one may settle at once
-            if not this.owing:
-                break
-            key, caller = this.owing.popitem()
-        limit, node = key[0], ""
-        try:
-            node = connections.node_of(buckets.name_of(limit, caller)) if silent else ""
-            if node not in silent:
-                _charge(limit, caller, share_of(limit, processes), this.memory)
-                continue
-        except connections.Unavailable as failure:
-            silent.add(failure.node)
-        kept[key] = caller
-        if "" in silent:
-            break
-    with this.lock:
-        this.owing = {**kept, **this.owing}
+    try:
+        while time.monotonic() < until and "" not in silent:
+            with this.lock:  # the breaker's thread and the watching one may settle at once
+                if not this.owing:
+                    return
+                key, caller = this.owing.popitem()
+            limit = key[0]
+            try:
+                if silent and connections.node_of(buckets.name_of(limit, caller)) in silent:
+                    kept[key] = caller
+                else:
+                    _charge(limit, caller, share_of(limit, processes), this.memory)
+            except connections.Unavailable as failure:
+                kept[key] = caller
+                silent.add(failure.node)
+    finally:
+        with this.lock:
+            this.owing = {**kept, **this.owing}
 
 
 def reset() -> None:

@@ -22,19 +22,8 @@ from dataclasses import replace
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error as DatabaseError  # InterfaceError is one too
 
-from ratelimit_app import (
-    asking,
-    breaker,
-    buckets,
-    changes,
-    conf,
-    connections,
-    denials,
-    fallback,
-    leases,
-    plan_cache,
-    usage,
-)
+from ratelimit_app import breaker, buckets, changes, conf, connections, denials, fallback, leases, plan_cache, usage
+from ratelimit_app.asking import PartlyDecided
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit
 
 logger = logging.getLogger("ratelimit_app")
@@ -238,10 +227,12 @@ def _undecided(
     if isinstance(failure, connections.Unavailable):
         reason = failure.reason
         _breaker().failed(failure)
-    if isinstance(failure, asking.PartlyDecided):
+    if isinstance(failure, PartlyDecided):
         limits = failure.undecided
         if failure.decided is not None:
             _breaker().succeeded(failure.decided)
+            if not failure.decided.allowed:
+                return failure.decided, earlier
             earlier = failure.decided if earlier is None else failure.decided.after(earlier)
     if time.monotonic() - _logged_at.get(reason, -_LOG_EVERY_SECONDS) >= _LOG_EVERY_SECONDS:
         _logged_at[reason] = time.monotonic()

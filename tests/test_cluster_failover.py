@@ -234,6 +234,39 @@ def test_a_limit_that_refuses_on_a_node_that_lives_needs_no_other(alone, make_pl
     assert (decision.allowed, decision.source) == (False, "redis")
 
 
+def test_a_refusal_stands_though_another_node_is_gone_and_that_one_is_soon_not_asked(alone, make_plan) -> None:
+    make_plan("Platform", 1, 36_000, 1, audience="everyone", per="everyone", shards=1)
+    plan = make_plan("Key", requests=1, period_seconds=36_000, burst=50)
+    caller = torn_apart(alone, plan, "key", "platform")
+    assert limiter.check(caller).allowed  # all that the platform has
+    home = alone.serving(bucket_of(caller, "key"))
+    home.kill()
+    for _ in range(breaker.FAILURES_IN_A_ROW):
+        denials.forget()
+        decision = limiter.check(caller)
+        assert (decision.allowed, decision.source) == (False, "redis")
+    assert list(connections.shunned) == [f"127.0.0.1:{home.port}"]
+
+
+def test_a_process_that_begins_without_the_cluster_asks_as_soon_as_one_node_is_there(
+    alone, make_plan, wait_until, prefix
+) -> None:
+    plan = make_plan("Key", requests=1, period_seconds=36_000, burst=50)
+    callers = [asking.caller(plan, bucket_identity=f"caller-{number}") for number in range(20)]
+    last = next(node for node in alone.masters if node is not alone.serving(f"{prefix}:gateways"))
+    for node in alone.masters:
+        node.pause()
+    with redis_at(alone.url, TIMEOUT_SECONDS=0.05, CONNECT_TIMEOUT_SECONDS=0.05):
+        for caller in callers[:5]:
+            assert limiter.check(caller).source == "local"
+        assert not redis_is_asked()
+        last.resume()
+    with redis_at(alone.url):
+        wait_until(lambda: "" not in connections.shunned, seconds=PATIENCE_SECONDS)
+    for node in alone.masters:
+        node.resume()
+
+
 def test_async_code_meets_the_same(alone, make_plan) -> None:
     plan = make_plan("Key", requests=1, period_seconds=36_000, burst=5)
     plan.limits.create(name="address", requests=1, period_seconds=36_000, burst=3, per="address", on_failure="closed")
@@ -254,11 +287,11 @@ def bucket_of(caller: Caller, name: str) -> bytes:
     return next(weighed.bucket for weighed in limiter.peek(caller).weighed if weighed.limit.name == name)
 
 
-def torn_apart(cluster: Cluster, plan: Plan) -> Caller:
-    """A caller whose key and address are counted on different nodes."""
+def torn_apart(cluster: Cluster, plan: Plan, one: str = "key", other: str = "address") -> Caller:
+    """A caller for whom two limits are counted on different nodes."""
     for number in range(1_000):
         caller = asking.caller(plan, bucket_identity=f"caller-{number}")
-        if cluster.serving(bucket_of(caller, "key")) is not cluster.serving(bucket_of(caller, "address")):
+        if cluster.serving(bucket_of(caller, one)) is not cluster.serving(bucket_of(caller, other)):
             return caller
     raise AssertionError
 

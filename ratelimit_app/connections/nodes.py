@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from ratelimit_app.connections import places
-from ratelimit_app.connections.failures import FAILURES, NotAsked, named
-from ratelimit_app.connections.server import Server
+from ratelimit_app.connections.failures import FAILURES, NotAsked, Unavailable, named
 from ratelimit_app.connections.shards import Shards, shunned
 
 
 def node_of(key: bytes) -> str:
     """The node of a cluster that holds a name; "" where there is one server, or nobody can tell."""
-    place = places.current()
-    if not place.is_cluster or isinstance(place, Server):
-        return ""
     try:
-        return place.server_for(key).name
-    except FAILURES:
+        place = places.current()
+        return place.server_for(key).name if place.is_cluster else ""
+    except (*FAILURES, Unavailable):
         return ""
 
 
