@@ -9,6 +9,8 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from ratelimit_app.connections import ClusterURL
+
 #: The page waits no longer than this for each server.
 TIMEOUT_SECONDS = 0.5
 
@@ -58,15 +60,21 @@ def look() -> Health:
 
 
 def _redis() -> RedisHealth:
-    with _connect(settings.REDIS_URL) as client:
-        info = client.info()
+    """The server, or the nodes of a cluster that `REDIS_URL` lists, added up."""
+    cluster = ClusterURL.parse(settings.REDIS_URL)
+    urls = [settings.REDIS_URL] if cluster is None else [cluster.of_node(node) for node in cluster.seeds]
+    infos = []
+    for url in urls:
+        with _connect(url) as client:
+            infos.append(client.info())
+    first = infos[0]
     return RedisHealth(
-        version=f"{info.get('server_name', 'redis')} {info.get('valkey_version', info['redis_version'])}",
-        memory_bytes=info["used_memory"],
-        clients=info["connected_clients"],
-        uptime_seconds=info["uptime_in_seconds"],
-        eviction_policy=info["maxmemory_policy"],
-        evicted_keys=info["evicted_keys"],
+        version=f"{first.get('server_name', 'redis')} {first.get('valkey_version', first['redis_version'])}",
+        memory_bytes=sum(info["used_memory"] for info in infos),
+        clients=sum(info["connected_clients"] for info in infos),
+        uptime_seconds=min(info["uptime_in_seconds"] for info in infos),
+        eviction_policy=max((info["maxmemory_policy"] for info in infos), key=lambda policy: policy != "noeviction"),
+        evicted_keys=sum(info["evicted_keys"] for info in infos),
     )
 
 

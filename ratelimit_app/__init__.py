@@ -9,6 +9,7 @@ A request's life, and the module that knows each step:
     key_cache, plan_cache                whose key it is, which limits apply; from memory
     limiter                              check(): the whole decision on one page. READ FIRST
     buckets, lua/                        many limits weighed and charged by one script call
+    asking, names                        buckets that live apart, each asked; what a bucket is called
     algorithms, local_buckets            how each algorithm counts; the script's twin in memory
     denials, breaker, fallback           known to be out of tokens; is Redis worth asking; what if it is not
     debts                                what Redis last said; told again to a server that forgot it

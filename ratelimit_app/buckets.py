@@ -1,23 +1,17 @@
-"""How many tokens are left? Buckets in Redis: many limits weighed and charged by one script call.
-
-A bucket is named `<prefix>:{<caller>}:<limit>.<generation>`. The caller part is a hash of
-length-prefixed parts, so no text of a caller reaches Redis, no two callers share a bucket, and
-nobody steers a cluster's slots.
-"""
+"""How many tokens are left? Buckets in Redis: many limits weighed and charged by one script call."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import NamedTuple
-from urllib.parse import quote
+from typing import Any, NamedTuple
 
-from ratelimit_app import conf, connections
+from ratelimit_app import connections, names
 from ratelimit_app.algorithms import RULES, decide
+from ratelimit_app.asking import Asking
 from ratelimit_app.limits import Algorithm, Caller, Decision, Limit, Per, Weighed
 
 
@@ -61,6 +55,7 @@ class _Question(NamedTuple):
     now_ticks: int = 0
     floor_ms: int = 0
     dry: bool = False
+    insist: bool = False
 
     @property
     def clock(self) -> connections.Arguments:
@@ -78,15 +73,17 @@ def take(
     now_ticks: int = 0,
     floor_ms: int = 0,
     dry: bool = False,
+    insist: bool = False,
 ) -> Decision:
     """Take `cost` tokens from the caller's bucket of every limit, or from none of them.
 
     `patience_ticks` is how long the request may be held for a leaky bucket. `dry` only weighs.
     `now_ticks` replaces the server's clock, for tests, with `floor_ms` as the shortest expiry.
-    One round trip; in a cluster one for each place that buckets live in. Raises
-    connections.Unavailable.
+    One round trip; in a cluster one for each caller that the limits count by, and none to a node that
+    is not to be asked, unless you `insist`. Raises connections.Unavailable, which is
+    asking.PartlyDecided when buckets live apart.
     """
-    question = _Question(cost, patience_ticks, now_ticks, floor_ms, dry)
+    question = _Question(cost, patience_ticks, now_ticks, floor_ms, dry, insist)
     if not connections.is_cluster():
         try:
             return _take(limits, caller, question)
@@ -120,30 +117,38 @@ async def _atake(limits: tuple[Limit, ...], caller: Caller, question: _Question)
 
 def _take_apart(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
     """Take from one place after the other; what the first ones took is given back when one refuses."""
-    first, *others = _living_together(limits, caller)
-    decision = _take(first, caller, question)
-    for part in others:
-        if not decision.allowed:
-            break
-        later = _take(part, caller, question)
-        if not later.allowed:
-            refund(decision, now_ticks=question.now_ticks, floor_ms=question.floor_ms)
-        decision = later.after(decision)
-    return decision
+    asking = Asking(_living_together(limits, caller), insist=question.insist, dry=question.dry)
+    for part in asking.parts():
+        try:
+            later = _take(part, caller, question)
+        except connections.Unavailable as failure:
+            asking.failed(failure)
+            continue
+        if not later.allowed and asking.taken is not None and not question.dry:
+            try:
+                refund(asking.taken, now_ticks=question.now_ticks, floor_ms=question.floor_ms)
+            except connections.Unavailable as failure:
+                asking.regret(failure)
+        asking.decided(later)
+    return asking.answer()
 
 
 async def _atake_apart(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
     """`_take_apart` for async code."""
-    first, *others = _living_together(limits, caller)
-    decision = await _atake(first, caller, question)
-    for part in others:
-        if not decision.allowed:
-            break
-        later = await _atake(part, caller, question)
-        if not later.allowed:
-            await arefund(decision, now_ticks=question.now_ticks, floor_ms=question.floor_ms)
-        decision = later.after(decision)
-    return decision
+    asking = Asking(_living_together(limits, caller), insist=question.insist, dry=question.dry)
+    for part in asking.parts():
+        try:
+            later = await _atake(part, caller, question)
+        except connections.Unavailable as failure:
+            asking.failed(failure)
+            continue
+        if not later.allowed and asking.taken is not None and not question.dry:
+            try:
+                await arefund(asking.taken, now_ticks=question.now_ticks, floor_ms=question.floor_ms)
+            except connections.Unavailable as failure:
+                asking.regret(failure)
+        asking.decided(later)
+    return asking.answer()
 
 
 def refund(decision: Decision, *, now_ticks: int = 0, floor_ms: int = 0) -> None:
@@ -169,13 +174,15 @@ def give_back_unused(decision: Decision, *, tokens: int, now_ticks: int = 0) -> 
     """
     clock = connections.packed(now_ticks, decision.decided_ticks, 0)
     for part in _parted([weighed._replace(charged=tokens) for weighed in decision.weighed]):
+        connections.demand_asked(part[0].bucket)
         connections.call(_REFUND, [weighed.bucket for weighed in part], clock, _giving_back(part, leased=True))
 
 
 def reset(limits: tuple[Limit, ...], caller: Caller) -> None:
     """Fill the caller's bucket of every limit. Raises connections.Unavailable."""
     for limit in limits:
-        connections.command("DEL", *_keys(_plan((limit,), 1, 0), caller))
+        keys = _keys(_plan((limit,), 1, 0), caller)
+        connections.command("DEL", *keys, key=keys[0])
 
 
 class Heartbeat(NamedTuple):
@@ -187,29 +194,45 @@ class Heartbeat(NamedTuple):
     before_ms: int
 
 
-def heartbeat(gateway: int, *, lasts_seconds: int) -> Heartbeat:
-    """Say that a gateway lives. Raises connections.Unavailable."""
-    key = b"%b:gateways" % _prefix(conf.current().prefix)
+def name_of(limit: Limit, caller: Caller) -> bytes:
+    """The name of a caller's bucket."""
+    return _keys(_plan((limit,), 1, 0), caller)[0]
+
+
+def heartbeat(gateway: int, *, lasts_seconds: int, tag: bytes = b"") -> Heartbeat:
+    """Say that a gateway lives. Raises connections.Unavailable.
+
+    With a hash tag it is said where that lives, beside the place where all say it.
+    """
+    key = b"%b:gateways%b" % (names.prefix(), b":{%b}" % tag if tag else b"")
     return Heartbeat(*connections.call(_HEARTBEAT, [key], connections.packed(gateway, lasts_seconds)))
 
 
 def delete_all() -> int:
     """Delete every name below this project's prefix; other names are left alone. Returns how many."""
-    prefix = _prefix(conf.current().prefix).decode().translate({ord(c): f"\\{c}" for c in "?[]*\\"})
-    deleted, cursor = 0, b"0"
-    while True:
-        cursor, names = connections.command("SCAN", cursor, "MATCH", f"{prefix}:*", "COUNT", 1_000)
-        if names:
-            deleted += connections.command("DEL", *names)
-        if cursor in (b"0", "0"):
-            return deleted
+    prefix = names.prefix().decode().translate({ord(c): f"\\{c}" for c in "?[]*\\"})
+    deleted = 0
+    for node in connections.sample_of_nodes():
+        cursor: Any = b"0"
+        while True:
+            cursor, found = connections.command("SCAN", cursor, "MATCH", f"{prefix}:*", "COUNT", 1_000, key=node)
+            apart = [[name] for name in found] if connections.is_cluster() else [found] if found else []
+            for together in apart:
+                deleted += connections.command("DEL", *together, key=_bytes(together[0]))
+            if cursor in (b"0", "0"):
+                break
+    return deleted
+
+
+def _bytes(name: bytes | str) -> bytes:
+    return name if isinstance(name, bytes) else name.encode()
 
 
 @lru_cache(maxsize=10_000)
 def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
     only_buckets = all(limit.is_bucket and not limit.earlier for limit in limits)
     args: list[int] = []
-    names: list[tuple[Per, int, tuple[bytes, ...]]] = []
+    called: list[tuple[Per, int, tuple[bytes, ...]]] = []
     for limit in limits:
         charge, ceiling = cost, 0
         if limit.is_bucket:
@@ -226,18 +249,15 @@ def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
             for old in limit.earlier:
                 args += (_KINDS[old.algorithm], old.size, old.period_ticks)
         endings = [f":{limit.id}.{each.generation}".encode() for each in (limit, *limit.earlier)]
-        names.append((limit.per, limit.shard, tuple(endings)))
-    return _Plan(_TAKE_BUCKETS if only_buckets else _TAKE, tuple(names), connections.packed(*args))
+        called.append((limit.per, limit.shard, tuple(endings)))
+    return _Plan(_TAKE_BUCKETS if only_buckets else _TAKE, tuple(called), connections.packed(*args))
 
 
 def _keys(plan: _Plan, caller: Caller) -> list[bytes]:
     """Every bucket of this caller that the plan names: for each limit its own, then those of earlier generations."""
-    prefix = _prefix(conf.current().prefix)
     keys = []
     for per, shard, endings in plan.names:
-        # The parts of a limit per everyone live apart, so that no node of a cluster carries all of them.
-        kind, value = ("everyone", str(shard)) if per == "everyone" else caller.identity(per)
-        stem = b"%b:{%b}" % (prefix, _hashed(kind, value))
+        stem = names.stem(*names.owner(per, shard, caller))
         keys += [stem + ending for ending in endings]
     return keys
 
@@ -262,27 +282,25 @@ def _answer(limits: tuple[Limit, ...], keys: list[bytes], reply: list[int], ques
     )
 
 
-def _living_together(limits: tuple[Limit, ...], caller: Caller) -> list[tuple[Limit, ...]]:
-    """The limits, parted by the hash tag of their buckets."""
-    parts: dict[bytes, tuple[Limit, ...]] = {}
+def _living_together(limits: tuple[Limit, ...], caller: Caller) -> list[tuple[bytes, tuple[Limit, ...]]]:
+    """The limits, parted by where their buckets live; each part with the name of one of them."""
+    parts: dict[tuple[str, str], tuple[Limit, ...]] = {}
     for limit in limits:
-        tag = _tag(_keys(_plan((limit,), 1, 0), caller)[0])
-        parts[tag] = (*parts.get(tag, ()), limit)
-    return list(parts.values())
+        of = names.owner(limit.per, limit.shard, caller)
+        parts[of] = (*parts.get(of, ()), limit)
+    # What all share comes last: who is out of tokens anyway should take none of it, not even for a moment.
+    own_first = sorted(parts.values(), key=lambda part: part[0].per == "everyone")
+    return [(name_of(part[0], caller), part) for part in own_first]
 
 
 def _parted(charged: Sequence[Weighed]) -> list[list[Weighed]]:
-    """The same for what was weighed; all of it at once where nothing lives apart."""
+    """What was weighed, parted by where it lives; all of it at once where nothing lives apart."""
     if not connections.is_cluster():
         return [list(charged)] if charged else []
     parts: dict[bytes, list[Weighed]] = {}
     for weighed in charged:
-        parts.setdefault(_tag(weighed.bucket), []).append(weighed)
+        parts.setdefault(names.tag(weighed.bucket), []).append(weighed)
     return list(parts.values())
-
-
-def _tag(bucket: bytes) -> bytes:
-    return bucket[bucket.index(b"{") : bucket.index(b"}")]
 
 
 def _giving_back(charged: Sequence[Weighed], *, leased: bool = False) -> connections.Arguments:
@@ -292,16 +310,3 @@ def _giving_back(charged: Sequence[Weighed], *, leased: bool = False) -> connect
         charge = weighed.charged * limit.interval_ticks if limit.is_bucket else weighed.charged
         numbers += (_LEASED if leased else _KINDS[limit.algorithm], charge, limit.period_ticks)
     return connections.packed(*numbers)
-
-
-@lru_cache(maxsize=16)
-def _prefix(prefix: str) -> bytes:
-    # A brace would move the hash tag, and a colon would nest one project's names in another's.
-    return quote(prefix, safe="-_.~").encode("ascii")
-
-
-@lru_cache(maxsize=100_000)
-def _hashed(kind: str, value: str) -> bytes:
-    text = value.encode("utf-8", "surrogatepass")
-    parts = b"%d:%b%d:%b" % (len(kind), kind.encode("ascii"), len(text), text)
-    return base64.urlsafe_b64encode(hashlib.blake2b(parts, digest_size=15).digest())

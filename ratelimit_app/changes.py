@@ -111,9 +111,9 @@ def _run(stopped: threading.Event) -> None:
     while not stopped.is_set():
         try:
             fallback.beat()
-            fallback.settle()
         except connections.Unavailable:
             pass  # the last count goes on
+        fallback.settle()
         try:
             look()
         except DatabaseError as failure:

@@ -13,15 +13,17 @@ from urllib.parse import urlsplit
 
 from django.apps import AppConfig
 from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections as databases
 from django.db import router
 from django.utils.module_loading import import_string
 
 from ratelimit_app import conf, shipping
-from ratelimit_app.connections import ConnectionFactory
+from ratelimit_app.connections import ClusterURL, ConnectionFactory, SentinelConnectionFactory
 
 TAG = "ratelimit"
 _FACTORY = "ratelimit_app.connections.ConnectionFactory"
+_SENTINEL_FACTORY = "ratelimit_app.connections.SentinelConnectionFactory"
 _MIDDLEWARE = "ratelimit_app.middleware.RateLimitMiddleware"
 _THROTTLE = "ratelimit_app.throttling.PlanThrottle"
 _CORS = "corsheaders.middleware.CorsMiddleware"
@@ -74,6 +76,7 @@ def _cache() -> Iterator[checks.CheckMessage]:
             hint=f'Set OPTIONS["CONNECTION_FACTORY"] to "{_FACTORY}".',
             id="ratelimit_app.E004",
         )
+    yield from _shards(alias, ours)
     for name in ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"):
         if name in options:
             yield checks.Warning(
@@ -81,9 +84,9 @@ def _cache() -> Iterator[checks.CheckMessage]:
                 hint='Use RATELIMIT_APP["TIMEOUT_SECONDS"] and ["CONNECT_TIMEOUT_SECONDS"].',
                 id="ratelimit_app.W001",
             )
-    here = _instance(ours.get("LOCATION"))
-    sharing = [name for name, other in caches.items() if name != alias and _instance(other.get("LOCATION")) == here]
-    if here and sharing:
+    here = _instances(ours.get("LOCATION"))
+    sharing = [name for name, other in caches.items() if name != alias and here & _instances(other.get("LOCATION"))]
+    if sharing:
         yield checks.Warning(
             f"The buckets share a Redis instance with {', '.join(map(repr, sharing))}: `clear()` or an eviction there "
             "hands every caller a full bucket.",
@@ -92,21 +95,71 @@ def _cache() -> Iterator[checks.CheckMessage]:
         )
 
 
-def _is_ours(factory: str) -> bool:
+def _shards(alias: str, ours: dict[str, Any]) -> Iterator[checks.CheckMessage]:
+    """What is wrong with a cluster's URL, or with sentinels."""
+    options, url = ours.get("OPTIONS", {}), _first(ours.get("LOCATION"))
+    by_sentinels = _is_ours(options.get("CONNECTION_FACTORY", ""), SentinelConnectionFactory)
     try:
-        return issubclass(import_string(factory), ConnectionFactory)
+        cluster = ClusterURL.parse(url)
+    except ImproperlyConfigured as wrong:
+        yield checks.Error(
+            f"CACHES[{alias!r}]: {wrong}",
+            hint='LOCATION is "redis+cluster://host:port,host:port/0".',
+            id="ratelimit_app.E011",
+        )
+        return
+    if cluster is not None and by_sentinels:
+        yield checks.Error(
+            f"CACHES[{alias!r}] names a cluster and sentinels.",
+            hint=f'A cluster looks after its masters by itself: set CONNECTION_FACTORY to "{_FACTORY}".',
+            id="ratelimit_app.E012",
+        )
+    if options.get("SENTINELS") and not by_sentinels:
+        yield checks.Error(
+            f"CACHES[{alias!r}] lists SENTINELS, which nobody asks: its connection factory is not the one for them.",
+            hint=f'Set OPTIONS["CONNECTION_FACTORY"] to "{_SENTINEL_FACTORY}".',
+            id="ratelimit_app.E013",
+        )
+    if by_sentinels and not _are_addresses(options.get("SENTINELS")):
+        yield checks.Error(
+            f"CACHES[{alias!r}] is to be found by sentinels, but does not list them.",
+            hint='Set OPTIONS["SENTINELS"] to a list of (host, port), three of them at least.',
+            id="ratelimit_app.E014",
+        )
+    elif by_sentinels and cluster is None and not re.match(r"rediss?://(?:[^@/]*@)?[^:/,]+(?:/|$)", url):
+        yield checks.Error(
+            f"CACHES[{alias!r}] is to be found by sentinels, but LOCATION is an address.",
+            hint='LOCATION holds the name by which the sentinels know the master: "redis://mymaster/0".',
+            id="ratelimit_app.E015",
+        )
+
+
+def _are_addresses(listed: Any) -> bool:
+    return isinstance(listed, list | tuple) and bool(listed) and all(_is_address(each) for each in listed)
+
+
+def _is_address(pair: Any) -> bool:
+    return isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) and str(pair[1]).isdecimal()
+
+
+def _is_ours(factory: str, kind: type[ConnectionFactory] = ConnectionFactory) -> bool:
+    try:
+        return issubclass(import_string(factory), kind)
     except (ImportError, TypeError):
         return False
 
 
-def _instance(location: Any) -> str:
-    """The server of a cache URL, without credentials, database number and parameters; "" when not Redis."""
-    url = location if isinstance(location, str) else next(iter(location or ()), "")
-    match = re.match(r"(?:rediss?|unix|valkeys?)://(?:[^@/]*@)?([^/?]+|/[^?]*)", str(url))
+def _first(location: Any) -> str:
+    return str(location if isinstance(location, str) else next(iter(location or ()), ""))
+
+
+def _instances(location: Any) -> set[str]:
+    """The servers of a cache URL, without credentials, database number and parameters; none when not Redis."""
+    match = re.match(r"(?:rediss?|unix|valkeys?)(?:\+cluster)?://(?:[^@/]*@)?([^/?]+|/[^?]*)", _first(location))
     if not match:
-        return ""
-    place = match[1].replace("localhost", "127.0.0.1")
-    return place if place.startswith("/") or ":" in place else f"{place}:6379"
+        return set()
+    places = [place.replace("localhost", "127.0.0.1") for place in match[1].split(",")]
+    return {place if place.startswith("/") or ":" in place else f"{place}:6379" for place in places}
 
 
 def _proxies() -> Iterator[checks.CheckMessage]:

@@ -74,20 +74,31 @@ def heard(*, server_forgot: bool) -> None:
 
 
 def restore(*, until: float) -> None:
-    """Tell the server what it forgot, until that monotonic second at most. Raises connections.Unavailable."""
-    while _forgotten and time.monotonic() < until:
-        told: dict[bytes, int] = {}
-        while _forgotten and len(told) < _AT_ONCE:
+    """Tell the server what it forgot, until that monotonic second at most. Raises connections.Unavailable.
+
+    In a cluster, what a node does not hear is kept for the next time, and the others are told.
+    """
+    at_once = 1 if connections.is_cluster() else _AT_ONCE
+    kept: dict[bytes, int] = {}
+    try:
+        while _forgotten and time.monotonic() < until:
+            told: dict[bytes, int] = {}
+            while _forgotten and len(told) < at_once:
+                try:
+                    bucket, full_at = _forgotten.popitem()
+                except KeyError:
+                    break  # another thread was faster
+                told[bucket] = full_at
             try:
-                bucket, full_at = _forgotten.popitem()
-            except KeyError:
-                break  # another thread was faster
-            told[bucket] = full_at
-        try:
-            tell(told)
-        except connections.Unavailable:
-            _forgotten.update(told)
-            raise
+                for bucket in told:
+                    connections.demand_asked(bucket)
+                tell(told)
+            except connections.Unavailable as failure:
+                kept |= told
+                if not failure.node:
+                    raise
+    finally:
+        _forgotten.update(kept)
 
 
 def tell(full_at: dict[bytes, int]) -> None:

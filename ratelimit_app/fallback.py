@@ -7,6 +7,7 @@ charged to it, so that an outage is no second full bucket.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -40,7 +41,7 @@ class _Process:
         self.gateway = random.SystemRandom().randrange(1 << 50)
         self.gateways = 0
         #: When it last said that it lives, in ms since 1970 by the clock of Redis; 0 before the first time.
-        self.beaten_ms = 0
+        self.beaten_ms: dict[bytes, int] = {}
         #: The monotonic second from which on a doubt is looked into again.
         self.next_doubt = 0.0
         self.memory = LocalBuckets()
@@ -55,16 +56,33 @@ _process = _Process()
 def beat() -> None:
     """Say that this process lives, and learn how many do, and whether Redis forgot that it did before.
 
-    Raises connections.Unavailable.
+    In a cluster it is said on every node, for each forgets by itself. Raises connections.Unavailable when any does
+    not hear it, after the others did.
     """
-    this = _this()
-    beaten_ms = this.beaten_ms
-    heard = buckets.heartbeat(this.gateway, lasts_seconds=HEARTBEAT_LASTS_SECONDS)
-    this.gateways, this.beaten_ms = heard.gateways, heard.now_ms
-    forgot = heard.before_ms < beaten_ms
+    places = [b"", *(tag for tag in connections.sample_of_nodes() if tag)]
+    failed: connections.Unavailable | None = None
+    forgot = False
+    for tag in places:
+        try:
+            forgot |= _beat_at(tag)
+        except connections.Unavailable as failure:
+            failed = failure
     if forgot:
         logger.warning("Redis has forgotten what was written in the last moments or before; it is told again.")
     debts.heard(server_forgot=forgot)
+    if failed is not None:
+        raise failed
+
+
+def _beat_at(tag: bytes) -> bool:
+    """Say it where this hash tag lives. Returns whether that was forgotten which was said there last."""
+    this = _this()
+    heard = buckets.heartbeat(this.gateway, lasts_seconds=HEARTBEAT_LASTS_SECONDS, tag=tag)
+    forgot = heard.before_ms < this.beaten_ms.get(tag, 0)
+    this.beaten_ms[tag] = heard.now_ms
+    if not tag:
+        this.gateways = heard.gateways
+    return forgot
 
 
 def doubt() -> None:
@@ -88,6 +106,28 @@ def _find_out() -> None:
     except connections.Unavailable:
         return
     settle()
+
+
+def probe(node: str) -> None:
+    """Find out whether a node decides again; "" is the one server, or any. Raises connections.Unavailable if not.
+
+    One that holds no buckets any more is done: others have taken over.
+    """
+    with contextlib.suppress(connections.Unavailable):  # when nobody can tell, the node itself may still answer
+        connections.look()
+    if node and not (tag := connections.tag_on(node)):
+        return
+    tags = [tag] if node else connections.sample_of_nodes()
+    failed: connections.Unavailable | None = None
+    for each in tags:
+        try:
+            if _beat_at(each or b""):
+                debts.heard(server_forgot=True)
+            return
+        except connections.Unavailable as failure:
+            failed = failure
+    if failed is not None:
+        raise failed
 
 
 def fleet_size() -> int:
@@ -147,22 +187,29 @@ def settle(*, seconds: float = SETTLING_SECONDS) -> None:
     For so long at most. Called before Redis is asked again, and by the watching thread for the rest.
     """
     this, processes, until = _this(), fleet_size(), time.monotonic() + seconds
+    silent: set[str] = set()  # nodes
+    kept: dict[_Key, Caller] = {}
     try:
         debts.restore(until=until)
+        while time.monotonic() < until and "" not in silent:
+            with this.lock:  # the breaker's thread and the watching one may settle at once
+                if not this.owing:
+                    return
+                key, caller = this.owing.popitem()
+            limit = key[0]
+            try:
+                if silent and connections.node_of(buckets.name_of(limit, caller)) in silent:
+                    kept[key] = caller
+                else:
+                    _charge(limit, caller, share_of(limit, processes), this.memory)
+            except connections.Unavailable as failure:
+                kept[key] = caller
+                silent.add(failure.node)
     except connections.Unavailable:
-        return
-    while time.monotonic() < until:
-        with this.lock:  # the breaker's thread and the watching one may settle at once
-            if not this.owing:
-                return
-            key, caller = this.owing.popitem()
-        limit = key[0]
-        try:
-            _charge(limit, caller, share_of(limit, processes), this.memory)
-        except connections.Unavailable:
-            with this.lock:
-                this.owing[key] = caller
-            return
+        return  # nothing can be told now
+    finally:
+        with this.lock:
+            this.owing = {**kept, **this.owing}
 
 
 def reset() -> None:
@@ -173,10 +220,10 @@ def reset() -> None:
 
 def _charge(limit: Limit, caller: Caller, share: Limit, memory: LocalBuckets) -> None:
     held = memory.take((share,), caller, now_ticks=_now_ticks(), dry=True).weighed[0].remaining
-    left = buckets.take((limit,), caller, dry=True).weighed[0].remaining
+    left = buckets.take((limit,), caller, dry=True, insist=True).weighed[0].remaining
     missing = min(share.capacity - held, left)
     if missing > 0:
-        buckets.take((limit,), caller, cost=missing, patience_ticks=limit.capacity_ticks)
+        buckets.take((limit,), caller, cost=missing, patience_ticks=limit.capacity_ticks, insist=True)
         memory.reset((share,), caller)  # from here on Redis knows
 
 

@@ -34,6 +34,7 @@ from ratelimit_app import (
     plan_cache,
     usage,
 )
+from ratelimit_app.asking import PartlyDecided
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit, Weighed
 
 logger = logging.getLogger("ratelimit_app")
@@ -41,7 +42,7 @@ logger = logging.getLogger("ratelimit_app")
 #: The same failure is logged once in so many seconds.
 _LOG_EVERY_SECONDS = 10.0
 _logged_at: dict[str, float] = {}
-_process_breaker = breaker.Breaker(probe=fallback.beat, on_recovery=fallback.settle)
+_process_breaker = breaker.Breaker(probe=fallback.probe, on_recovery=fallback.settle)
 
 
 def check(
@@ -78,7 +79,7 @@ def check(
         if known is None:
             _learn(decision, caller, asked_at)
     except Exception as failure:
-        decision = _undecided(limits, caller, cost, patience_ticks, failure)
+        decision, earlier = _undecided(limits, caller, cost, patience_ticks, failure, earlier)
     if earlier is not None:
         if not decision.allowed:
             _give_back(earlier)
@@ -109,7 +110,7 @@ async def acheck(
         if known is None:
             _learn(decision, caller, asked_at)
     except Exception as failure:
-        decision = _undecided(limits, caller, cost, patience_ticks, failure)
+        decision, earlier = _undecided(limits, caller, cost, patience_ticks, failure, earlier)
     if earlier is not None:
         if not decision.allowed:
             await _agive_back(earlier)
@@ -123,7 +124,7 @@ def peek(caller: Caller, *, scope: str = "", cost: int = 1, method: str = "") ->
     limits = _limits(caller, scope, method, None, False)
     if not limits:
         return _nothing_to_weigh(cost)
-    return buckets.take(limits, caller, cost=cost, dry=True)
+    return buckets.take(limits, caller, cost=cost, dry=True, insist=True)
 
 
 def welcomes(caller: Caller, *, scope: str = "") -> bool:
@@ -236,7 +237,7 @@ def _known_without_asking(limits: tuple[Limit, ...], caller: Caller, cost: int) 
 def _learn(decision: Decision, caller: Caller, asked_at: float) -> None:
     if decision.source != "redis":
         return  # a lease, which knows its own
-    _breaker().succeeded()
+    _breaker().succeeded(decision)
     if debts.note(decision):
         fallback.doubt()
     if not decision.allowed:
@@ -244,18 +245,30 @@ def _learn(decision: Decision, caller: Caller, asked_at: float) -> None:
 
 
 def _undecided(
-    limits: tuple[Limit, ...], caller: Caller, cost: int, patience_ticks: int, failure: Exception
-) -> Decision:
-    """The answer when Redis could not decide, or something broke: as each limit says."""
+    limits: tuple[Limit, ...],
+    caller: Caller,
+    cost: int,
+    patience_ticks: int,
+    failure: Exception,
+    earlier: Decision | None,
+) -> tuple[Decision, Decision | None]:
+    """The answer when Redis could not decide, or something broke: as each limit says; and what stands before it."""
     reason = type(failure).__name__
     if isinstance(failure, connections.Unavailable):
         reason = failure.reason
         _breaker().failed(failure)
+    if isinstance(failure, PartlyDecided):
+        limits = failure.undecided
+        if failure.decided is not None:
+            _breaker().succeeded(failure.decided)
+            if not failure.decided.allowed:
+                return failure.decided, earlier
+            earlier = failure.decided if earlier is None else failure.decided.after(earlier)
     if time.monotonic() - _logged_at.get(reason, -_LOG_EVERY_SECONDS) >= _LOG_EVERY_SECONDS:
         _logged_at[reason] = time.monotonic()
         unforeseen = None if isinstance(failure, connections.Unavailable) else failure
         logger.error("Requests are decided without Redis: %s", str(failure), exc_info=unforeseen)
-    return fallback.decide(limits, caller, cost=cost, patience_ticks=patience_ticks, failure=reason)
+    return fallback.decide(limits, caller, cost=cost, patience_ticks=patience_ticks, failure=reason), earlier
 
 
 def breaker_is_open() -> bool:
@@ -267,13 +280,13 @@ def reset_breaker() -> None:
     """Ask Redis again, whatever happened before; for tests."""
     global _process_breaker
     _process_breaker.stop()
-    _process_breaker = breaker.Breaker(probe=fallback.beat, on_recovery=fallback.settle)
+    _process_breaker = breaker.Breaker(probe=fallback.probe, on_recovery=fallback.settle)
 
 
 def _breaker() -> breaker.Breaker:
     global _process_breaker
     if _process_breaker.pid != os.getpid():
-        _process_breaker = breaker.Breaker(probe=fallback.beat, on_recovery=fallback.settle)
+        _process_breaker = breaker.Breaker(probe=fallback.probe, on_recovery=fallback.settle)
     return _process_breaker
 
 
@@ -297,8 +310,6 @@ def _new_receipt() -> str:
 
 
 def _give_back(earlier: Decision) -> None:
-    if earlier.source == "local":
-        return  # the share of an outage; a charge too many there hurts nobody for long
     try:
         _breaker().demand_closed()
         refund(earlier)
@@ -307,8 +318,6 @@ def _give_back(earlier: Decision) -> None:
 
 
 async def _agive_back(earlier: Decision) -> None:
-    if earlier.source == "local":
-        return
     try:
         _breaker().demand_closed()
         await buckets.arefund(earlier)

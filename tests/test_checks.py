@@ -39,6 +39,12 @@ def shared_with(location: Any, *, ours: Any = OURS["LOCATION"]) -> dict[str, Any
     return {"CACHES": {ALIAS: {**OURS, "LOCATION": ours}, "pages": other}}
 
 
+SENTINELS = {
+    "CLIENT_CLASS": "django_redis.client.SentinelClient",
+    "CONNECTION_FACTORY": "ratelimit_app.connections.SentinelConnectionFactory",
+    "SENTINELS": [("10.0.0.1", 26379), ("sentinel.example", 26379)],
+}
+
 CLEAN: dict[str, Any] = {
     "RATELIMIT_APP": {},
     "CACHES": {ALIAS: OURS},
@@ -60,6 +66,14 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("E007", limiter_settings(TRUSTED_PROXIES=["10.0.0.0/8", "proxy.example"], PROXY_COUNT=1)),
     ("E008", limiter_settings(IPV6_PREFIX=129)),
     ("E009", limiter_settings(KEY_PREFIX="my key")),
+    ("E011", cache(LOCATION="redis+cluster://10.0.0.1:6379,10.0.0.2:x/0")),
+    ("E011", cache(LOCATION="redis+cluster://:secret@/0")),
+    ("E011", cache(LOCATION="rediss+cluster://10.0.0.1:6379/2")),
+    ("E012", cache(LOCATION="redis+cluster://10.0.0.1:6379/0", OPTIONS=SENTINELS)),
+    ("E013", cache(OPTIONS={**SENTINELS, "CONNECTION_FACTORY": FACTORY})),
+    ("E014", cache(LOCATION="redis://mymaster/0", OPTIONS={**SENTINELS, "SENTINELS": []})),
+    ("E014", cache(LOCATION="redis://mymaster/0", OPTIONS={**SENTINELS, "SENTINELS": ["10.0.0.1:26379"]})),
+    ("E015", cache(LOCATION="redis://10.0.0.1:6379/0", OPTIONS=SENTINELS)),
     ("E009", limiter_settings(KEY_PREFIX="x" * 33)),
     ("E010", limiter_settings(MINUTE_RETENTION_DAYS=40)),
     ("E010", limiter_settings(HOUR_RETENTION_DAYS=500)),
@@ -138,6 +152,10 @@ def test_every_id_in_the_code_is_tested_and_used_for_one_thing():
         limiter_settings(ALERT_WEBHOOK_URL="http://[::1]:8080/hook", SITE_URL="https://ops.example.com/sub/"),
         limiter_settings(ALERT_WEBHOOK_SECRET="any text", ALERT_LATE_SECONDS=0),
         limiter_settings(ALERT_WEBHOOK_SECRET="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+        cache(LOCATION="redis+cluster://10.0.0.1,10.0.0.2:6379,[2001:db8::1]:7000/0"),
+        cache(LOCATION="rediss+cluster://user:p%40ss@10.0.0.1:6379/?ssl_ca_certs=/etc/ca.pem"),
+        cache(LOCATION="redis://:secret@mymaster/0", OPTIONS=SENTINELS),
+        shared_with("redis://10.0.0.3:6379/0", ours="redis+cluster://10.0.0.1:6379,10.0.0.2:6379/0"),
     ],
 )
 def test_what_is_right_is_not_complained_of(changes):

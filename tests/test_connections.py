@@ -171,7 +171,7 @@ def test_a_cluster_node_without_slots_is_called_clusterdown(ask, redis_server):
         (b"-LOADING Redis is loading the dataset in memory\r\n", "loading"),
         (b"-MASTERDOWN Link with MASTER is down\r\n", "masterdown"),
         (b"-MISCONF Redis is configured to save RDB snapshots\r\n", "misconf"),
-        (b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n", "error"),
+        (b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n", "tryagain"),
         (b"-NOPERM this user has no permissions\r\n", "noauth"),
     ],
 )

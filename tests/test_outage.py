@@ -173,7 +173,7 @@ def test_a_caller_of_one_process_is_not_let_through_for_ever(outage):
 
 
 def test_the_breaker_says_why_it_is_open():
-    stuck = breaker.Breaker(probe=lambda: None)
+    stuck = breaker.Breaker(probe=lambda node: None)
     stuck.stop()
     for _ in range(breaker.FAILURES_IN_A_ROW):
         stuck.failed(connections.Unavailable("timeout"))

@@ -6,39 +6,65 @@ TLS, unix socket); a decision takes one from a free list, which is one atomic `p
 socket, and puts it back only when the reply was read whole. A connection whose call was interrupted
 is never used again.
 
+    places    what the cache alias names: a server, a cluster, or sentinels
+    shards    which of several servers holds a name; finding: who says so; nodes: what is asked about one
+    server    the free lists of one server
+    factory   what django-redis and the servers make connections with
+    failures  one word for every way that Redis can fail
+
 Every way that Redis can fail leaves this module as `Unavailable`, with one word for the reason.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import hiredis
-from django.core.signals import setting_changed
 from redis import exceptions
 
-from ratelimit_app import conf
-from ratelimit_app.connections.factory import ConnectionFactory
-from ratelimit_app.connections.failures import FAILURES, CrossSlot, NoScript, Unavailable, named
+from ratelimit_app.connections import places
+from ratelimit_app.connections.factory import ConnectionFactory, SentinelConnectionFactory
+from ratelimit_app.connections.failures import (
+    FAILURES,
+    CrossSlot,
+    NoScript,
+    NotAsked,
+    Redirected,
+    Unavailable,
+    named,
+)
+from ratelimit_app.connections.finding import ClusterURL
+from ratelimit_app.connections.nodes import demand_asked, look, node_of, sample_of_nodes, tag_on
+from ratelimit_app.connections.places import is_cluster
 from ratelimit_app.connections.server import Server
+from ratelimit_app.connections.shards import Shards, shunned
 
 __all__ = [
     "Arguments",
+    "ClusterURL",
     "ConnectionFactory",
     "CrossSlot",
+    "NotAsked",
     "Script",
+    "SentinelConnectionFactory",
     "Subscription",
     "Unavailable",
     "acall",
     "call",
     "command",
+    "demand_asked",
     "is_cluster",
+    "look",
+    "node_of",
     "packed",
+    "sample_of_nodes",
+    "shunned",
+    "tag_on",
 ]
 
 
@@ -58,41 +84,12 @@ class Arguments:
     data: bytes
 
 
-_server: Server | None = None
-_server_of: conf.Settings | None = None
 _nonces = itertools.count(random.SystemRandom().randrange(1 << 40))
-
-
-def _current_server() -> Server:
-    global _server, _server_of
-    settings = conf.current()
-    server = _server
-    if server is None or _server_of is not settings or server.pid != os.getpid():
-        _drop_server()
-        server = _server = Server(settings.cache)
-        _server_of = settings
-    return server
-
-
-def _drop_server() -> None:
-    global _server
-    dropped, _server = _server, None
-    if dropped is not None and dropped.pid == os.getpid():  # a forked child must not close its parent's
-        dropped.close()
-
-
-def _forget_server(*, setting: str, **kwargs: Any) -> None:
-    if setting == "CACHES":
-        _drop_server()
-        ConnectionFactory._pools.clear()
-
-
-setting_changed.connect(_forget_server, dispatch_uid="ratelimit_app.connections")
-
-
-def is_cluster() -> bool:
-    """Whether the server turned out to be part of a cluster."""
-    return _server is not None and _server.is_cluster
+#: Redirects that are followed for one question.
+_MOST_HOPS = 2
+_ASKING = b"*1\r\n$6\r\nASKING\r\n"
+#: Failures after which another server may have the names.
+_DOUBTFUL = ("refused", "timeout", "connection", "readonly", "masterdown", "clusterdown", "loading", "moved")
 
 
 def packed(*numbers: int) -> Arguments:
@@ -103,31 +100,32 @@ def packed(*numbers: int) -> Arguments:
 def call(script: Script, keys: Sequence[bytes], *args: Arguments) -> list[int]:
     """Run a script and return its reply, without the nonce that it must begin with.
 
-    One round trip, or two when the server does not know the script yet. Raises Unavailable.
+    One round trip, or two when the server does not know the script yet; another for each redirect in a
+    cluster, two at most. Raises Unavailable.
     """
-    nonce = next(_nonces)
+    nonce, key = next(_nonces), keys[0] if keys else None
     try:
-        return _without_nonce(_exchange(_evaluation(b"EVALSHA", script.sha, keys, nonce, args)), nonce)
+        return _without_nonce(_exchange(_evaluation(b"EVALSHA", script.sha, keys, nonce, args), key), nonce)
     except NoScript:
-        return _without_nonce(_exchange(_evaluation(b"EVAL", script.text, keys, nonce, args)), nonce)
+        return _without_nonce(_exchange(_evaluation(b"EVAL", script.text, keys, nonce, args), key), nonce)
 
 
 async def acall(script: Script, keys: Sequence[bytes], *args: Arguments) -> list[int]:
     """`call` for async code, on connections of the running event loop."""
-    nonce = next(_nonces)
+    nonce, key = next(_nonces), keys[0] if keys else None
     try:
-        return _without_nonce(await _aexchange(_evaluation(b"EVALSHA", script.sha, keys, nonce, args)), nonce)
+        return _without_nonce(await _aexchange(_evaluation(b"EVALSHA", script.sha, keys, nonce, args), key), nonce)
     except NoScript:
-        return _without_nonce(await _aexchange(_evaluation(b"EVAL", script.text, keys, nonce, args)), nonce)
+        return _without_nonce(await _aexchange(_evaluation(b"EVAL", script.text, keys, nonce, args), key), nonce)
 
 
-def command(*words: str | bytes | int) -> Any:
-    """Send one command and return its reply. Raises Unavailable."""
+def command(*words: str | bytes | int, key: bytes | None = None) -> Any:
+    """Send one command to the server that holds `key`, or to any, and return its reply. Raises Unavailable."""
     try:
         encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
     except UnicodeError as failure:
         raise Unavailable("encode", str(failure)) from failure
-    return _exchange(b"*%d\r\n%b" % (len(encoded), b"".join(map(_bulk, encoded))))
+    return _exchange(b"*%d\r\n%b" % (len(encoded), b"".join(map(_bulk, encoded))), key)
 
 
 def _evaluation(verb: bytes, script: bytes, keys: Sequence[bytes], nonce: int, args: tuple[Arguments, ...]) -> bytes:
@@ -146,47 +144,81 @@ def _bulk(word: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(word), word)
 
 
-def _exchange(message: bytes) -> Any:
+def _exchange(message: bytes, key: bytes | None) -> Any:
+    """Send a command to the server that holds the key, or to any, and return its reply."""
     try:
-        server = _current_server()
-        connection = server.acquire()
-        try:
-            reply = connection.ask(message)
-        except BaseException:
-            connection.close()
-            raise
+        place = places.current()
+        server = place.server_for(key)
     except FAILURES as failure:
         raise named(failure) from failure
-    server.release(connection)
-    if isinstance(reply, hiredis.ReplyError):
-        raise _noted(named(reply), server)
-    return reply
-
-
-async def _aexchange(message: bytes) -> Any:
-    server = None
-    try:
-        server = _current_server()
-        connections = await server.on_this_loop()
-        connection = await connections.acquire()
+    is_asking, hops = False, 0
+    while True:
         try:
-            await connection.send_packed_command([message])
-            reply = await connection.read_response()
-        except exceptions.ResponseError:
-            await connections.release(connection)
-            raise
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
+            connection = server.acquire()
+            try:
+                if is_asking:
+                    connection.ask(_ASKING)
+                reply = connection.ask(message)
+            except BaseException:
+                connection.close()
+                raise
+        except FAILURES as failure:
+            raise _noted(named(failure), place, server) from failure
+        server.release(connection)
+        if not isinstance(reply, hiredis.ReplyError):
+            return reply
+        server, is_asking = _redirected(named(reply), place, server, hops)
+        hops += 1
+
+
+async def _aexchange(message: bytes, key: bytes | None) -> Any:
+    try:
+        place = places.current()
+        if not place.is_known:
+            await asyncio.to_thread(place.server_for, None)
+        server = place.server_for(key)
     except FAILURES as failure:
-        raise _noted(named(failure), server) from failure
-    await connections.release(connection)
-    return reply
+        raise named(failure) from failure
+    is_asking, hops = False, 0
+    while True:
+        try:
+            connections = await server.on_this_loop()
+            connection = await connections.acquire()
+            try:
+                await connection.send_packed_command([_ASKING, message] if is_asking else [message])
+                if is_asking:
+                    await connection.read_response()
+                reply = await connection.read_response()
+            except exceptions.ResponseError:
+                await connections.release(connection)
+                raise
+            except BaseException:
+                await connection.disconnect(nowait=True)
+                raise
+        except exceptions.ResponseError as refused:
+            server, is_asking = _redirected(named(refused), place, server, hops)
+            hops += 1
+            continue
+        except FAILURES as failure:
+            raise _noted(named(failure), place, server) from failure
+        await connections.release(connection)
+        return reply
 
 
-def _noted(failure: Unavailable, server: Server | None) -> Unavailable:
-    if isinstance(failure, CrossSlot) and server is not None:
-        server.is_cluster = True
+def _redirected(failure: Unavailable, place: Server | Shards, server: Server, hops: int) -> tuple[Server, bool]:
+    """The server to ask instead, and whether for this once; raises the failure when there is none."""
+    if isinstance(failure, Redirected) and isinstance(place, Shards) and hops < _MOST_HOPS:
+        return place.redirected(failure, server), failure.is_ask
+    raise _noted(failure, place, server)
+
+
+def _noted(failure: Unavailable, place: Server | Shards, server: Server) -> Unavailable:
+    failure.node = server.name
+    if isinstance(place, Shards):
+        if failure.reason in _DOUBTFUL:
+            place.doubt()
+    elif isinstance(failure, CrossSlot):
+        place.is_cluster = True
     return failure
 
 
@@ -196,7 +228,7 @@ class Subscription:
     def __init__(self, channel: str) -> None:
         """Subscribe. Raises Unavailable."""
         try:
-            self._connection = _current_server().open()
+            self._connection = places.current().server_for(None).open()
             self._connection.send_command("SUBSCRIBE", channel)
             self._connection.read_response()
         except FAILURES as failure:
@@ -219,6 +251,6 @@ class Subscription:
 
 def _without_nonce(reply: Any, nonce: int) -> list[int]:
     if not isinstance(reply, list) or not reply or reply[0] != nonce:
-        _drop_server()  # another caller's reply: trust none of these connections again
+        places.drop()  # another caller's reply: trust none of these connections again
         raise Unavailable("nonsense", "The reply does not belong to the question.")
     return cast("list[int]", reply[1:])

@@ -16,6 +16,32 @@ class Unavailable(Exception):
         super().__init__(f"{self.__doc__} ({reason}) {detail}".strip())
         #: One word: refused, timeout, noauth, loading, readonly, oom, busy, masterdown, ...
         self.reason = reason
+        #: The node of a cluster that failed; "" where there is one server.
+        self.node = ""
+
+    @property
+    def each(self) -> tuple[Unavailable, ...]:
+        """The failures that this one stands for."""
+        return (self,)
+
+
+class NotAsked(Unavailable):
+    """Redis is not asked while its breaker is open."""
+
+
+class Redirected(Unavailable):
+    """Another node holds this name."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        """`detail` is "<slot> <host>:<port>", as the server says. ValueError when it is not."""
+        super().__init__(reason, detail)
+        slot, address = detail.split()[:2]
+        host, _colon, port = address.rpartition(":")
+        self.slot, self.port = int(slot), int(port)
+        #: "" means the host that said so.
+        self.host = "" if host == "?" else host.strip("[]")
+        #: For this one question; the name may still live where it was.
+        self.is_ask = reason == "ask"
 
 
 class CrossSlot(Unavailable):
@@ -48,6 +74,7 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (exceptions.MasterDownError, "masterdown"),
     (exceptions.ClusterDownError, "clusterdown"),
     (exceptions.RedisClusterException, "clusterdown"),
+    (exceptions.TryAgainError, "tryagain"),
     (exceptions.DataError, "encode"),
     (UnicodeError, "encode"),
     (exceptions.InvalidResponse, "nonsense"),
@@ -70,6 +97,7 @@ _REASONS_BY_WORD = {
     "CLUSTERDOWN": "clusterdown",
     "MISCONF": "misconf",
     "NOREPLICAS": "noreplicas",
+    "TRYAGAIN": "tryagain",
     "WRONGTYPE": "wrongtype",
     "BUSY": "busy",
 }
@@ -82,6 +110,12 @@ def named(failure: BaseException) -> Unavailable:
         return NoScript("noscript")
     if isinstance(failure, exceptions.ClusterCrossSlotError) or text.startswith("CROSSSLOT"):
         return CrossSlot("crossslot", text)
+    if isinstance(failure, exceptions.AskError) or text.startswith(("MOVED ", "ASK ")):
+        is_moved = isinstance(failure, exceptions.MovedError) or text.startswith("MOVED ")
+        try:
+            return Redirected("moved" if is_moved else "ask", text.removeprefix("MOVED ").removeprefix("ASK "))
+        except ValueError:
+            return Unavailable("nonsense", text)
     for kind, reason in _REASONS:
         if isinstance(failure, kind) or (kind is ConnectionRefusedError and isinstance(failure.__context__, kind)):
             return Unavailable(reason, text)

@@ -1,4 +1,4 @@
-"""Where is the server, and which connections to it are free? One list per process, one per event loop."""
+"""Which connections to a server are free? One list per process, one per event loop."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ from typing import Any
 
 import hiredis
 import redis.asyncio.connection
-from django.core.exceptions import ImproperlyConfigured
-from django.utils.module_loading import import_string
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 
-from ratelimit_app import conf
 from ratelimit_app.connections.failures import FAILURES
 
-#: What `CONNECTION_FACTORY` of the cache alias should be.
-FACTORY = "ratelimit_app.connections.ConnectionFactory"
 #: A connection that lay idle for longer is looked at before use: the server may have closed it.
 _TRUSTED_IDLE_SECONDS = 0.05
 #: Free connections kept per process (and per event loop).
@@ -32,17 +27,17 @@ _until_their_loop_ends: set[AsyncConnections] = set()
 
 
 class Server:
-    """The server that the cache alias names, as one process reaches it."""
+    """A server, as one process reaches it."""
 
-    def __init__(self, alias: str) -> None:
-        options = (conf.cache_options() or {}).get(alias)
-        if options is None:
-            raise ImproperlyConfigured(f"CACHES has no {alias!r}, which RATELIMIT_APP['CACHE'] names.")
-        location = options.get("LOCATION", "")
-        self.url = location if isinstance(location, str) else location[0]
-        extra = options.get("OPTIONS", {})
-        factory = import_string(extra.get("CONNECTION_FACTORY", FACTORY))(dict(extra))
-        self._params: dict[str, Any] = factory.make_connection_params(self.url)
+    #: There is nothing to find out before it is asked.
+    is_known = True
+
+    def __init__(self, url: str, factory: Any, *, address: tuple[str, int] = ("", 0), name: str = "") -> None:
+        #: What the breaker knows it by; "" where there is no other.
+        self.name = name
+        self.address = address
+        self.url = url
+        self._params: dict[str, Any] = factory.make_connection_params(url)
         pool = factory.get_or_create_connection_pool(self._params)
         self._make: Callable[[], Any] = lambda: pool.connection_class(**pool.connection_kwargs)
         #: Whether a script was refused because its keys live on different nodes.
@@ -51,6 +46,9 @@ class Server:
         self.free: deque[Connection] = deque()
         self._is_closed = False
         self._loops: dict[asyncio.AbstractEventLoop, AsyncConnections] = {}
+
+    def server_for(self, key: bytes | None) -> Server:
+        return self
 
     def acquire(self) -> Connection:
         try:
@@ -66,17 +64,21 @@ class Server:
             connection.close()
 
     def close(self) -> None:
-        """Close what is free, and what comes back; an event loop closes its own when it ends."""
+        """Close what is free, and what comes back."""
         self._is_closed = True
+        for loop, connections in list(self._loops.items()):
+            connections.close_soon(loop)
         while self.free:
             try:
                 self.free.pop().close()
             except IndexError:
                 return  # another thread was faster
 
-    def open(self) -> Any:
+    def open(self, *, timeout_seconds: float | None = None) -> Any:
         """A new connection of redis-py's, handshake done."""
         opened = self._make()
+        if timeout_seconds is not None:
+            opened.socket_timeout = opened.socket_connect_timeout = timeout_seconds
         opened.connect()
         return opened
 
@@ -140,6 +142,8 @@ class AsyncConnections:
         pool = redis.asyncio.connection.ConnectionPool.from_url(url, **plain, retry=AsyncRetry(NoBackoff(), 0))
         self._make: Callable[[], Any] = lambda: pool.connection_class(**pool.connection_kwargs)
         self.free: deque[Any] = deque()
+        self._is_closed = False
+        self._closing: set[asyncio.Task[None]] = set()
         self._end: AsyncGenerator[None, None] | None = None
 
     async def close_with(self, loop: asyncio.AbstractEventLoop, loops: dict[Any, AsyncConnections]) -> None:
@@ -175,8 +179,22 @@ class AsyncConnections:
             raise
         return connection
 
+    def close_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close what is free, and what comes back, on the loop that it belongs to; callable from any thread."""
+        self._is_closed = True
+        try:
+            loop.call_soon_threadsafe(self._close_free)
+        except RuntimeError:
+            pass  # the loop has ended, and has closed them itself
+
+    def _close_free(self) -> None:
+        while self.free:
+            task = asyncio.ensure_future(self.free.pop().disconnect(nowait=True))
+            self._closing.add(task)  # nobody else holds on to it
+            task.add_done_callback(self._closing.discard)
+
     async def release(self, connection: Any) -> None:
-        if len(self.free) < _KEPT:
+        if len(self.free) < _KEPT and not self._is_closed:
             self.free.append(connection)
         else:
             await connection.disconnect()

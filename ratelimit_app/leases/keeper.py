@@ -54,7 +54,11 @@ class Keeper:
         self._run_on()
 
     def give_back(self, *, all_of_it: bool = False, until: float = float("inf")) -> None:
-        """Give back what has to go back now. Raises connections.Unavailable; the tokens are lost then."""
+        """Give back what has to go back now. Raises connections.Unavailable; the tokens are lost then.
+
+        In a cluster, those of nodes that answer are given back all the same.
+        """
+        failed: connections.Unavailable | None = None
         for lease in list(self._holding):
             holds, unused = lease.take_unused(time.monotonic(), all_of_it=all_of_it)
             if not holds:
@@ -67,8 +71,15 @@ class Keeper:
             try:
                 decision, tokens = self._unused.popleft()
             except IndexError:  # the thread and the exit may both be here
-                return
-            buckets.give_back_unused(decision, tokens=tokens)
+                break
+            try:
+                buckets.give_back_unused(decision, tokens=tokens)
+            except connections.Unavailable as failure:
+                failed = failure
+                if not connections.is_cluster():
+                    break
+        if failed is not None:
+            raise failed
 
     def stop(self) -> None:
         self.stopped = True

@@ -139,7 +139,7 @@ def test_probes_are_a_second_apart_at_most_and_the_first_that_is_answered_ends_i
             pauses.append(timeout)
             return False
 
-    def probe():
+    def probe(node):
         if next(failures):
             raise connections.Unavailable("timeout")
 
@@ -147,8 +147,8 @@ def test_probes_are_a_second_apart_at_most_and_the_first_that_is_answered_ends_i
     probed._stopped = NoPause()
     for _ in range(breaker.FAILURES_IN_A_ROW):
         probed.failed(connections.Unavailable("timeout"))
-    assert probed._thread is not None
-    probed._thread.join(HANG_SECONDS)
+    assert "" in probed._threads
+    probed._threads[""].join(HANG_SECONDS)
     assert not probed.is_open
     longest = [0.25, 0.5, 1.0, 1.0, 1.0, 1.0]
     assert all(0.9 * most <= pause <= most for pause, most in zip(pauses, longest, strict=True))
