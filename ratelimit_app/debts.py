@@ -80,6 +80,7 @@ def restore(*, until: float) -> None:
     """
     at_once = 1 if connections.is_cluster() else _AT_ONCE
     kept: dict[bytes, int] = {}
+    silent: set[str] = set()  # nodes
     try:
         while _forgotten and time.monotonic() < until:
             told: dict[bytes, int] = {}
@@ -89,14 +90,16 @@ def restore(*, until: float) -> None:
                 except KeyError:
                     break  # another thread was faster
                 told[bucket] = full_at
+            if silent and any(connections.node_of(bucket) in silent for bucket in told):
+                kept |= told
+                continue
             try:
-                for bucket in told:
-                    connections.demand_asked(bucket)
                 tell(told)
             except connections.Unavailable as failure:
                 kept |= told
                 if not failure.node:
                     raise
+                silent.add(failure.node)
     finally:
         _forgotten.update(kept)
 
