@@ -15,6 +15,8 @@ from tests.outages import redis_at
 from tests.servers import RedisServer
 from tests.twins import ALGORITHMS, limit
 
+pytestmark = pytest.mark.timeout(180)
+
 LIMITS = [
     limit(algorithm, requests=10, period_seconds=36_000, burst=10, id=number)
     for number, algorithm in enumerate(ALGORITHMS, start=1)
