@@ -232,7 +232,7 @@ def _bytes(name: bytes | str) -> bytes:
 def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
     only_buckets = all(limit.is_bucket and not limit.earlier for limit in limits)
     args: list[int] = []
-    called: list[tuple[Per, int, tuple[bytes, ...]]] = []
+    names: list[tuple[Per, int, tuple[bytes, ...]]] = []
     for limit in limits:
         charge, ceiling = cost, 0
         if limit.is_bucket:
@@ -249,8 +249,8 @@ def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
             for old in limit.earlier:
                 args += (_KINDS[old.algorithm], old.size, old.period_ticks)
         endings = [f":{limit.id}.{each.generation}".encode() for each in (limit, *limit.earlier)]
-        called.append((limit.per, limit.shard, tuple(endings)))
-    return _Plan(_TAKE_BUCKETS if only_buckets else _TAKE, tuple(called), connections.packed(*args))
+        names.append((limit.per, limit.shard, tuple(endings)))
+    return _Plan(_TAKE_BUCKETS if only_buckets else _TAKE, tuple(names), connections.packed(*args))
 
 
 def _keys(plan: _Plan, caller: Caller) -> list[bytes]:

@@ -16,7 +16,7 @@ from tests.doors import ASYNC, DRF, at, statuses
 from tests.outages import redis_at
 from tests.twins import every_algorithm
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(180)]
 
 check = pytest.fixture(asking.check, params=asking.BOTH)
 running = pytest.fixture(clusters.started, scope="module")

@@ -22,6 +22,8 @@ from tests.peers import Peer, becomes
 from tests.servers import RedisServer
 from tests.twins import ALGORITHMS, limit
 
+pytestmark = pytest.mark.timeout(180)
+
 CALLERS = [Caller(key_id=number, bucket_identity=f"caller-{number}") for number in range(8)]
 LIMITS = tuple(limit(algorithm, id=number) for number, algorithm in enumerate(ALGORITHMS, start=1))
 

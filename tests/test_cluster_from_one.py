@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import pytest
 from redis.crc import key_slot
 
 from project.demo import processes
@@ -14,6 +15,8 @@ from tests.clusters import Cluster
 from tests.outages import redis_at
 from tests.servers import RedisServer
 from tests.twins import ALGORITHMS, limit
+
+pytestmark = pytest.mark.timeout(180)
 
 LIMITS = [
     limit(algorithm, requests=10, period_seconds=36_000, burst=10, id=number)

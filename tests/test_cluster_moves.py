@@ -18,6 +18,8 @@ from tests.clusters import Cluster, calls
 from tests.outages import ScriptedServer, redis_at
 from tests.servers import RedisServer
 
+pytestmark = pytest.mark.timeout(180)
+
 LIMIT = Limit(id=1, name="x", requests=1, period_seconds=3600, burst=10)
 SECOND = Limit(id=2, name="y", requests=1, period_seconds=3600, burst=20)
 

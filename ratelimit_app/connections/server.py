@@ -183,15 +183,18 @@ class AsyncConnections:
         """Close what is free, and what comes back, on the loop that it belongs to; callable from any thread."""
         self._is_closed = True
         try:
-            loop.call_soon_threadsafe(self._close_free)
+            loop.call_soon_threadsafe(self._begin_to_close)
         except RuntimeError:
             pass  # the loop has ended, and has closed them itself
 
-    def _close_free(self) -> None:
-        while self.free:
-            task = asyncio.ensure_future(self.free.pop().disconnect(nowait=True))
-            self._closing.add(task)  # nobody else holds on to it
-            task.add_done_callback(self._closing.discard)
+    def _begin_to_close(self) -> None:
+        task = asyncio.ensure_future(self._close_free())
+        self._closing.add(task)  # nobody else holds on to it
+        task.add_done_callback(self._closing.discard)
+
+    async def _close_free(self) -> None:
+        while self.free:  # what is still there when the loop ends is closed then
+            await self.free.pop().disconnect(nowait=True)
 
     async def release(self, connection: Any) -> None:
         if len(self.free) < _KEPT and not self._is_closed:
