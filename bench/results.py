@@ -100,7 +100,7 @@ def _circumstances(redis_url: str) -> dict[str, Any]:
         "machine": {
             "processor": _processor(),
             "cores": os.cpu_count(),
-            "system": f"{platform.system()} {platform.release()}",
+            "system": platform.system(),
         },
         "load_before": round(os.getloadavg()[0], 1),
         "python": sys.version.split()[0],
