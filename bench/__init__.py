@@ -1,6 +1,6 @@
 """What does it cost? Measurements, beside other limiters and beside the bare round trip; never run by the tests.
 
-    python -m bench              all of the below, one after the other, each in a process of its own; then `page`
+    python -m bench              all down to `growth`, one after the other, each in a process of its own; then `page`
     python -m bench.decisions    one decision: time, round trips, work of the server; refusals; threads; asyncio
     python -m bench.steps        where a decision spends its time, step by step
     python -m bench.fleet        40 gateways on one limit: is the bound held, and used?
@@ -14,6 +14,7 @@
     python -m bench.page         bench/results.json as the tables of docs/performance.md
     python -m bench.regression   `make bench-check`: did a decision become dearer? Ratios, in a minute
 
-Behind them: `place` (servers, settings, callers), `rivals` (the other limiters), `rounds` (timing),
-`results` (what is written down).
+Behind them: `alone` (a section's options, its server, its output), `place` (servers, settings, callers), `ours` and
+`rivals` (who is asked), `rounds` (timing), `gateways` (many processes), `results` (what is written down), `bars` (which
+promises that keeps); `concurrent_decisions` is a part of `decisions`, `pipeline` of `growth`.
 """

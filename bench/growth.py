@@ -110,7 +110,8 @@ def _buckets(here: place.Place, options: argparse.Namespace) -> dict[str, Any]:
 def _in_database(here: place.Place, url: str | None, keys: int) -> dict[str, Any]:
     """Another database needs another process."""
     url = url or f"sqlite:///{here.scratch / 'growth.sqlite3'}"
-    environment = {**os.environ, **place.environment(here), "DATABASE_URL": url, "BENCH_PREFIX": "growth"}
+    own = f"growth-{url.partition(':')[0]}"  # row numbers begin anew, so the names in Redis must differ
+    environment = {**os.environ, **place.environment(here, BENCH_PREFIX=own), "DATABASE_URL": url}
     command = [sys.executable, "-m", "bench.pipeline", "--keys", str(keys)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))

@@ -105,7 +105,10 @@ def _decision(allowed: bool) -> Any:
     few = place.plan(f"decision {allowed}", requests=1, period_seconds=86_400)
     (who,) = place.callers(few, 1, name=f"decision {allowed}")
     decision = limiter.check(who)
-    return decision if allowed else limiter.check(who)._replace(receipt="")
+    if not allowed:
+        decision = limiter.check(who)._replace(receipt="")
+    assert decision.allowed == allowed, decision
+    return decision
 
 
 def _worker(log_path: Path) -> Any:

@@ -80,7 +80,7 @@ def circumstances_shown(measured: dict[str, Any]) -> str:
             f"{on['machine']['processor']}, {on['machine']['cores']} cores, {on['machine']['system']}; {on['server']}; "
             f"Python {on['python']}; {versions}."
         )
-        lines.setdefault(text, []).append(f"{section} ({on['at'][:10]}, load {on['load_before']} before)")
+        lines.setdefault(text, []).append(f"{section} ({on['at'][:10]}, load {on['load_after']} at its end)")
     return "\n".join(f"- {', '.join(sorted(sections))}: {text}" for text, sections in lines.items())
 
 
@@ -100,9 +100,9 @@ def _circumstances(redis_url: str) -> dict[str, Any]:
         "machine": {
             "processor": _processor(),
             "cores": os.cpu_count(),
-            "system": f"{platform.system()} {platform.release()}",
+            "system": platform.system(),
         },
-        "load_before": round(os.getloadavg()[0], 1),
+        "load_after": round(os.getloadavg()[0], 1),
         "python": sys.version.split()[0],
         "packages": versions,
     }
