@@ -161,6 +161,19 @@ def test_a_rotated_pair_is_shown_together_with_the_last_use_of_the_old_one(
         assert url(new if key == old else old) in {a["href"] for a in page.all("a")}
 
 
+def test_of_a_key_that_was_rotated_often_the_newest_twenty_are_listed(
+    admin_client: Client, make_plan: Any, make_key: Any
+) -> None:
+    first, _ = make_key(make_plan("Free"))
+    newest = first
+    for _ in range(24):
+        newest, _text = APIKey.objects.rotate(newest, overlap=timedelta(0))
+    for key in (first, newest):
+        assert look(admin_client, key).text.count("rl_live_") >= 20
+        listed = [a for a in look(admin_client, key).all("a") if (a["href"] or "").endswith("/page/")]
+        assert 19 <= len(listed) <= 20
+
+
 def test_a_boost_is_shown_with_its_reason_and_end(admin_client: Client, make_plan: Any, make_key: Any) -> None:
     key, _ = make_key(make_plan("Free"))
     until = timezone.now() + timedelta(days=1)
