@@ -171,6 +171,21 @@ def test_keys_are_revoked_together_after_a_question_and_audited(make_plan: Any, 
     assert "Revoked." in client.get(f"{KEYS}{first.pk}/history/").content.decode()
 
 
+def test_a_reason_for_revoking_several_is_kept_without_secrets(
+    admin_client: Client, make_plan: Any, make_key: Any
+) -> None:
+    first, text = make_key(make_plan("Free"))
+    second, _ = make_key(first.plan)
+
+    revoke(admin_client, first, second, post="yes", reason=f"leaked\x00: {text} " + "x y " * 100)
+
+    for key in (first, second):
+        key.refresh_from_db()
+        assert key.revoked_reason.startswith(f"leaked: {first.public_id} x y")
+        assert len(key.revoked_reason) <= 200
+    assert all(text[25:45] not in entry.change_message for entry in LogEntry.objects.all())
+
+
 def test_revoking_needs_a_permission_of_its_own(make_plan: Any, make_key: Any) -> None:
     key, _ = make_key(make_plan("Free"))
     client = staff("view_apikey", "change_apikey", "add_apikey", "delete_apikey")

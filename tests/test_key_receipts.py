@@ -16,8 +16,8 @@ from ratelimit_app.models import APIKey, DroppedMinute, PlanLimit, Refusal, Refu
 from ratelimit_app.pages import receipt
 from tests import brokers, decisions
 from tests.doors import DOORS
+from tests.key_pages import look, refused
 from tests.overview_page import Page, minute
-from tests.test_key_page import look, refused
 
 pytestmark = pytest.mark.django_db
 broker = pytest.fixture(brokers.chosen)

@@ -28,6 +28,7 @@ from ratelimit_app.pages.text import grouped, shown_as
 
 _LISTED = 20
 _MOST_DELETED_AT_ONCE = 100
+_LONGEST_REASON = 200
 
 
 class _CreatedBeforeError(Exception):
@@ -170,8 +171,10 @@ class APIKeyAdmin(KeyColumns, KeyPages):
             return TemplateResponse(request, "admin/ratelimit_app/apikey/revoke_confirmation.html", context)
         with transaction.atomic(using=router.db_for_write(APIKey)):
             revoked = list(chosen.only("pk", "name", "public_id"))
-            APIKey.objects.filter(pk__in=chosen.order_by().values("pk")).revoke()
-            LogEntry.objects.log_actions(cast("int", request.user.pk), revoked, CHANGE, change_message="Revoked.")
+            reason = pasted_keys.without_secrets(request.POST.get("reason", "").replace("\0", ""))[:_LONGEST_REASON]
+            APIKey.objects.filter(pk__in=chosen.order_by().values("pk")).revoke(reason=reason)
+            logged = f"Revoked. Reason: {reason}" if reason else "Revoked."
+            LogEntry.objects.log_actions(cast("int", request.user.pk), revoked, CHANGE, change_message=logged)
         self.message_user(
             request,
             ngettext("%(count)s API key was revoked.", "%(count)s API keys were revoked.", len(revoked))

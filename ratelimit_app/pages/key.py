@@ -19,6 +19,7 @@ from ratelimit_app.pages.text import grouped, percent, shown_as
 
 DEFAULT_RANGE = "24h"
 _REFUSALS = 50
+_MATES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def page(key: APIKey, *, asked: dict[str, str], now: datetime, shows_refusals: b
     buckets = key_stats.traffic(key.bucket_identity, window)
     sums = stats.total(buckets, at=window.start)
     newest = stats.newest_data_at()
-    mates = list(with_use(APIKey.objects.sharing_bucket_with(key)).order_by("pk"))
+    mates = list(with_use(APIKey.objects.sharing_bucket_with(key)).order_by("-pk")[:_MATES])[::-1]
     levels, problem = _levels(key)
     wanted = asked.get("receipt", "")
     return {
@@ -77,7 +78,7 @@ def page(key: APIKey, *, asked: dict[str, str], now: datetime, shows_refusals: b
         "shown_as": shown_as(key.public_id),
         "state": key_state.state(key),
         "notes": key_state.notes(key, mates),
-        "used_at": next((mate.used_at for mate in mates if mate.pk == key.pk), None),
+        "used_at": key.last_used_at,
         "mates": [_key_row(mate, mates, this=key) for mate in reversed(mates)] if len(mates) > 1 else [],
         "levels": levels,
         "levels_problem": problem,
