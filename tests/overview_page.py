@@ -49,8 +49,8 @@ def minute(ago: int = 0) -> datetime:
     return timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=ago)
 
 
-def used(identity: str, *, ago: int = 0, **counts: int) -> None:
-    UsageMinute.objects.create(minute=minute(ago), identity=identity, plan_id=1, **counts)
+def used(identity: str, *, ago: int = 0, plan_id: int = 1, **counts: int) -> None:
+    UsageMinute.objects.create(minute=minute(ago), identity=identity, plan_id=plan_id, **counts)
 
 
 def arrived(seconds_ago: float = 0) -> datetime:

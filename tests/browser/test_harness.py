@@ -39,9 +39,8 @@ def test_what_axe_finds_is_a_barrier(visit: Any) -> None:
 def test_a_script_that_fails_is_complained_about(visit: Any) -> None:
     visitor = visit(URL)
 
-    visitor.page.evaluate("() => { setTimeout(() => { throw new Error('of this test'); }); }")
-    visitor.page.wait_for_timeout(0)
-    visitor.page.wait_for_function("() => true")
+    with visitor.page.expect_event("pageerror"):
+        visitor.page.evaluate("() => { setTimeout(() => { throw new Error('of this test'); }); }")
 
     assert any("of this test" in complaint for complaint in visitor.complaints)
     visitor.complaints.clear()
