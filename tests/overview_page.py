@@ -45,12 +45,13 @@ def look(client: Client, query: str = "") -> Page:
     return Page(answer.content.decode())
 
 
-def minute(ago: int = 0) -> datetime:
-    return timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=ago)
+def minute(ago: int = 0, *, now: datetime | None = None) -> datetime:
+    return (now or timezone.now()).replace(second=0, microsecond=0) - timedelta(minutes=ago)
 
 
-def used(identity: str, *, ago: int = 0, plan_id: int = 1, **counts: int) -> None:
-    UsageMinute.objects.create(minute=minute(ago), identity=identity, plan_id=plan_id, **counts)
+def used(identity: str, *, ago: int = 0, now: datetime | None = None, plan_id: int = 1, **counts: int) -> None:
+    """Traffic so many minutes ago, as seen from `now`: the same for calls whose minutes have to fit together."""
+    UsageMinute.objects.create(minute=minute(ago, now=now), identity=identity, plan_id=plan_id, **counts)
 
 
 def arrived(seconds_ago: float = 0) -> datetime:

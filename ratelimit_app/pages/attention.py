@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 
 from ratelimit_app import stats
 from ratelimit_app.pages.naming import name_of
-from ratelimit_app.pages.readings import Outage, Times, Worst
+from ratelimit_app.pages.readings import Outage, Times
 from ratelimit_app.pages.selection import Selection
 from ratelimit_app.pages.text import between, clock, duration, grouped, milliseconds, moment, percent
 
@@ -67,25 +67,34 @@ def dropped(kinds: Sequence[tuple[str, int]]) -> list[Sentence]:
     return [Sentence(_("dropped"), "", text % {"count": grouped(count), "kind": kind}) for kind, count in kinds]
 
 
-def blocked(keys: stats.KeysOver, worst: Worst | None, selection: Selection) -> list[Sentence]:
-    """That keys are blocked more than they should be, and which one most."""
-    if not keys.over or worst is None:
+def worst_of(callers: Sequence[stats.CallerTraffic]) -> stats.CallerTraffic | None:
+    """Of callers, the most blocked first, the first key that is blocked too much."""
+    no_keys = (stats.NO_KEY, stats.OTHERS)
+    return next((caller for caller in callers if caller.identity not in no_keys and is_over(caller.traffic)), None)
+
+
+def is_over(traffic: stats.Traffic) -> bool:
+    return traffic.blocked * 100 > traffic.checked * PERCENT_BLOCKED
+
+
+def blocked(
+    keys: stats.KeysOver,
+    worst: stats.CallerTraffic | None,
+    since: tuple[datetime, datetime] | None,
+    selection: Selection,
+) -> list[Sentence]:
+    """That keys are blocked more than they should be, and which one most, from when to when."""
+    if not keys.over:
         return []
-    traffic = worst.caller.traffic
     text = format_html(
         ngettext(
-            "<strong>{count} key</strong> is above {percent} % blocked: <bdi>{name}</bdi>, {share} of its {checked} "
-            "requests{when}.",
-            "<strong>{count} keys</strong> are above {percent} % blocked. Worst: <bdi>{name}</bdi>, {share} of its "
-            "{checked} requests{when}.",
+            "<strong>{count} key</strong> is above {percent} % blocked.{worst}",
+            "<strong>{count} keys</strong> are above {percent} % blocked.{worst}",
             keys.over,
         ),
         count=grouped(keys.over),
         percent=PERCENT_BLOCKED,
-        name=name_of(worst.caller),
-        share=percent(traffic.blocked_share),
-        checked=grouped(traffic.checked),
-        when=_since(worst, now=selection.now),
+        worst=_worst(worst, since, now=selection.now) if worst else "",
     )
     return [Sentence(_("blocked"), "bad", text, selection.link(callers="all") + "#rl-callers", _("See the keys"))]
 
@@ -128,12 +137,23 @@ def slow(times: Sequence[Times], selection: Selection) -> list[Sentence]:
     return [Sentence(_("slow"), "", text, "#rl-times", _("See the times"))]
 
 
-def _since(worst: Worst, *, now: datetime) -> str:
-    if worst.since is None or worst.until is None:
+def _worst(caller: stats.CallerTraffic, since: tuple[datetime, datetime] | None, *, now: datetime) -> SafeString:
+    return format_html(
+        _(" Worst: <bdi>{name}</bdi>, {share} of its {checked} requests{when}."),
+        name=name_of(caller),
+        share=percent(caller.traffic.blocked_share),
+        checked=grouped(caller.traffic.checked),
+        when=_since(since, now=now),
+    )
+
+
+def _since(run: tuple[datetime, datetime] | None, *, now: datetime) -> str:
+    if run is None:
         return ""
-    if now - worst.until > timedelta(minutes=3):
-        return " (" + between(worst.since, worst.until + timedelta(minutes=1), now=now) + ")"
-    return _(", for %(time)s") % {"time": duration(max(60, (now - worst.since).total_seconds()))}
+    first, last = run
+    if now - last > timedelta(minutes=3):
+        return " (" + between(first, last + timedelta(minutes=1), now=now) + ")"
+    return _(", for %(time)s") % {"time": duration(max(60, (now - first).total_seconds()))}
 
 
 def _counts(outage: Outage) -> SafeString:

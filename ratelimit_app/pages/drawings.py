@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from ratelimit_app import stats
 from ratelimit_app.pages.readings import SETTLED_AFTER_SECONDS, Outage, Times
-from ratelimit_app.pages.text import clock, duration, milliseconds
+from ratelimit_app.pages.text import clock, duration, milliseconds, written
 
 _TICK_MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
 _MOST_TICKS = 8
@@ -104,7 +104,7 @@ def _axis(window: stats.Window, moments: Sequence[datetime]) -> dict[str, Any]:
         "start": int(start.timestamp()),
         "end": int(end.timestamp()),
         "x": [int(at.timestamp()) for at in moments],
-        "labels": [date_format(timezone.localtime(at), "D j M, H:i T") if is_long else clock(at) for at in moments],
+        "labels": [written(at, "D j M, H:i") if is_long else clock(at) for at in moments],
         "ticks": [
             (int(at.timestamp()), date_format(timezone.localtime(at), "D j M" if is_long else "H:i"))
             for at in _ticks(start, end)

@@ -53,17 +53,19 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
     outages = readings.outages(minutes)
     times = readings.times(window)
     keys = readings.keys_over(window, plan, percent=PERCENT_BLOCKED)
-    worst = readings.worst_key(window, plan, percent=PERCENT_BLOCKED)
+    callers = readings.callers(window, plan, most=ALL_CALLERS)
+    worst = attention.worst_of(callers)
+    since = readings.since_when(window, plan, worst, percent=PERCENT_BLOCKED) if worst else None
     sentences = [
         *attention.switched_off(conf.current().mode),
         *attention.late(newest, now=now, is_late=is_late(newest, now=now)),
-        *attention.blocked(keys, worst, chosen),
+        *attention.blocked(keys, worst, since, chosen),
         *attention.unchecked(outages, chosen),
         *attention.slow(times, chosen),
         *attention.dropped(stats.dropped(window)),
     ]
     all_callers = chosen.parameters.get("callers") == "all"
-    callers = readings.callers(window, plan, most=ALL_CALLERS if all_callers else MOST_CALLERS)
+    shown = callers if all_callers else callers[:MOST_CALLERS]
     seconds = (window.end - window.start).total_seconds()
     return {
         "sentences": sentences,
@@ -79,7 +81,7 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
         "drawing": chart(window, buckets, sums),
         "spans": tables.span_rows(chosen, buckets, times[:-1]),
         "outages": tables.outage_rows(outages, chosen),
-        "callers": tables.caller_rows(callers, _earlier(chosen, callers), now=now),
+        "callers": tables.caller_rows(shown, _earlier(chosen, shown), now=now),
         "earlier_heading": _("%(time)s before") % {"time": duration(seconds)},
         "all_callers": all_callers,
         "callers_link": chosen.link(callers=None if all_callers else "all") + "#rl-callers",

@@ -48,16 +48,6 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
-class Worst:
-    """The key that was blocked most among those over the threshold."""
-
-    caller: stats.CallerTraffic
-    #: The first and the last minute of its newest run of minutes over the threshold; None when only the sum is over.
-    since: datetime | None
-    until: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class Times:
     """How long decisions took in a bucket of time: upper bounds of the quantiles."""
 
@@ -129,27 +119,26 @@ def of_callers(window: stats.Window, plan: Plan | None, identities: Sequence[str
 
 def keys_over(window: stats.Window, plan: Plan | None, *, percent: int) -> stats.KeysOver:
     """How many keys were blocked more than `percent` of what they sent."""
-    counted = _excess(window, plan, percent=percent).aggregate(
+    keys = _by_caller(window, plan).exclude(identity__in=[stats.NO_KEY, stats.OTHERS])
+    # Whole numbers on both sides: a share in floats would depend on the database.
+    counted = keys.annotate(excess=F("blocked_sum") * (100 - percent) - F("allowed_sum") * percent).aggregate(
         active=Count("identity"), over=Count("identity", filter=Q(excess__gt=0))
     )
     return stats.KeysOver(over=counted["over"], active=counted["active"])
 
 
-def worst_key(window: stats.Window, plan: Plan | None, *, percent: int) -> Worst | None:
-    """The key over `percent` that was blocked most, and since when; None when no key is over."""
-    rows = _excess(window, plan, percent=percent).filter(excess__gt=0).order_by("-blocked_sum", "identity")[:1]
-    found = _with_keys(window, rows)
-    if not found:
-        return None
-    own = usage(window, plan).filter(identity=found[0].identity).values("minute").annotate(**SUMS)
-    since = until = None
-    for row in own.order_by("-minute"):
-        over = row["blocked_sum"] * (100 - percent) > row["allowed_sum"] * percent
-        if over:
-            since, until = row["minute"], until or row["minute"]
-        elif until:
+def since_when(
+    window: stats.Window, plan: Plan | None, caller: stats.CallerTraffic, *, percent: int
+) -> tuple[datetime, datetime] | None:
+    """The first and the last minute of the caller's newest run of minutes over `percent`; None without any."""
+    run: list[datetime] = []
+    rows: QuerySet[Any, Any] = usage(window, plan).filter(identity=caller.identity).values("minute").annotate(**SUMS)
+    for row in rows.order_by("-minute"):
+        if row["blocked_sum"] * (100 - percent) > row["allowed_sum"] * percent:
+            run.append(row["minute"])
+        elif run:
             break
-    return Worst(caller=found[0], since=since, until=until)
+    return (run[-1], run[0]) if run else None
 
 
 def times(window: stats.Window) -> tuple[Times, ...]:
@@ -179,12 +168,6 @@ def usage(window: stats.Window, plan: Plan | None) -> QuerySet[Any, Any]:
 def _by_caller(window: stats.Window, plan: Plan | None) -> Any:
     last_blocked_at = Max("minute", filter=Q(refused__gt=0))
     return usage(window, plan).values("identity").annotate(**SUMS, last_blocked_at=last_blocked_at)
-
-
-def _excess(window: stats.Window, plan: Plan | None, *, percent: int) -> Any:
-    # Whole numbers on both sides: a share in floats would depend on the database.
-    excess = F("blocked_sum") * (100 - percent) - F("allowed_sum") * percent
-    return _by_caller(window, plan).exclude(identity__in=[stats.NO_KEY, stats.OTHERS]).annotate(excess=excess)
 
 
 def _with_keys(window: stats.Window, rows: Iterable[Mapping[str, Any]]) -> tuple[stats.CallerTraffic, ...]:

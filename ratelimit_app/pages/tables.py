@@ -9,12 +9,22 @@ from datetime import datetime, timedelta
 from django.utils.translation import gettext as _
 
 from ratelimit_app import stats
-from ratelimit_app.pages.attention import PERCENT_BLOCKED
+from ratelimit_app.pages.attention import PERCENT_BLOCKED, is_over
 from ratelimit_app.pages.drawings import settled
 from ratelimit_app.pages.naming import name_of
 from ratelimit_app.pages.readings import Outage, Times
 from ratelimit_app.pages.selection import Selection
-from ratelimit_app.pages.text import NOTHING, between, duration, grouped, milliseconds, moment, percent, shown_as
+from ratelimit_app.pages.text import (
+    NOTHING,
+    between,
+    duration,
+    grouped,
+    milliseconds,
+    moment,
+    percent,
+    shown_as,
+    written,
+)
 from ratelimit_app.pages.trials import Trial
 
 #: How wide the bar of a share is drawn; all of it stands for twice the threshold.
@@ -42,6 +52,8 @@ class CallerRow:
     #: The share in the window before, with an arrow.
     earlier: str
     last_blocked_at: datetime | None
+    #: When that was, and how long ago.
+    last_blocked_minute: str
     last_blocked: str
 
 
@@ -170,9 +182,10 @@ def _caller_row(caller: stats.CallerTraffic, before: stats.Traffic | None, *, no
         unchecked=grouped(traffic.unchecked),
         share=percent(traffic.blocked_share),
         share_width=round(min(1.0, traffic.blocked_share * 100 / (2 * PERCENT_BLOCKED)) * SHARE_WIDTH, 1),
-        is_over=traffic.blocked * 100 > traffic.checked * PERCENT_BLOCKED,
+        is_over=is_over(traffic),
         earlier=_compared(traffic, before),
         last_blocked_at=at,
+        last_blocked_minute=written(at, "Y-m-d H:i") if at else "",
         last_blocked=_ago(at, now=now) if at else _("none"),
     )
 

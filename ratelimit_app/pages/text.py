@@ -64,24 +64,33 @@ def duration(seconds: float) -> str:
     return ngettext("%(count)s day", "%(count)s days", days) % {"count": grouped(days)}
 
 
+def zone(at: datetime) -> str:
+    """The name of the reader's time zone at that moment: CET, CEST, or UTC+05:45 where it has none."""
+    # Not the "T" of Django's formats: that is empty in the hour that comes twice.
+    name = timezone.localtime(at).tzname() or ""
+    return f"UTC{name[:3]}:{name[3:] or '00'}" if name[:1] in ("+", "-") else name
+
+
+def written(at: datetime, how: str) -> str:
+    """A moment on the reader's clock, in one of Django's formats, with its zone."""
+    return f"{date_format(timezone.localtime(at), how)} {zone(at)}"
+
+
 def clock(at: datetime, *, seconds: bool = False) -> str:
     """A moment of today: 15:00 UTC."""
-    return date_format(timezone.localtime(at), "H:i:s T" if seconds else "H:i T")
+    return written(at, "H:i:s" if seconds else "H:i")
 
 
 def moment(at: datetime, *, now: datetime) -> str:
     """A moment: 15:00 UTC when it is less than half a day from `now`, else 28 Nov, 15:00 UTC."""
-    if abs((now - at).total_seconds()) < 12 * 3600:
-        return clock(at)
-    return date_format(timezone.localtime(at), "j M, H:i T")
+    return clock(at) if abs((now - at).total_seconds()) < 12 * 3600 else written(at, "j M, H:i")
 
 
 def between(start: datetime, end: datetime, *, now: datetime) -> str:
     """A span: 14:20 to 14:24 UTC. The zone is named twice only when the clocks change inside."""
     first, last = moment(start, now=now), moment(end, now=now)
-    zone = " " + date_format(timezone.localtime(start), "T")
-    if last.endswith(zone):
-        first = first.removesuffix(zone)
+    if zone(start) == zone(end):
+        first = first.removesuffix(" " + zone(start))
     return _("%(start)s to %(end)s") % {"start": first, "end": last}
 
 
