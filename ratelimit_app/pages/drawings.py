@@ -14,11 +14,13 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from ratelimit_app import stats
-from ratelimit_app.pages.readings import SETTLED_AFTER_SECONDS, Outage, Times
+from ratelimit_app.pages.readings import SETTLING, Outage, Times
 from ratelimit_app.pages.text import clock, duration, milliseconds, written
 
 _TICK_MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
 _MOST_TICKS = 8
+#: So much of a long bucket says how it will be; a minute has to be whole.
+_ENOUGH_SECONDS = 180
 
 
 def requests_chart(
@@ -28,10 +30,10 @@ def requests_chart(
     drawn = settled(window, buckets, now=now)
 
     def per_minute(name: str) -> list[float]:
-        return [round(getattr(bucket, name) * 60 / window.bucket_seconds, 1) for bucket in drawn]
+        return [round(getattr(bucket, name) * 60 / _seconds_counted(window, bucket.at, now=now), 1) for bucket in drawn]
 
     return {
-        **_axis(window, [bucket.at for bucket in drawn]),
+        **_axis(window, [bucket.at for bucket in drawn], now=now),
         "stacked": True,
         "unlabelled": True,
         "unit": "",
@@ -58,7 +60,7 @@ def share_chart(
     drawn = settled(window, buckets, now=now)
     shares = [round(bucket.blocked_share * 100, 2) if bucket.checked else None for bucket in drawn]
     return {
-        **_axis(window, [bucket.at for bucket in drawn]),
+        **_axis(window, [bucket.at for bucket in drawn], now=now),
         "unit": "%",
         "series": [{"name": _("blocked"), "tone": "blocked", "values": shares}],
         "limit": {"value": percent, "label": _("%(percent)s%% blocked") % {"percent": percent}},
@@ -76,7 +78,7 @@ def times_chart(
         return [None if value is None else value / 1000 for value in found]
 
     return {
-        **_axis(window, [part.at for part in drawn]),
+        **_axis(window, [part.at for part in drawn], now=now),
         "unit": "ms",
         "series": [
             {"name": "p99", "tone": "allowed", "values": quantile("p99_microseconds")},
@@ -90,15 +92,20 @@ def times_chart(
 
 
 def settled(window: stats.Window, parts: Sequence[Any], *, now: datetime) -> Sequence[Any]:
-    """Buckets that are whole by now: one that still fills would look like a fall. All of them when none is."""
-    whole_until = now - timedelta(seconds=SETTLED_AFTER_SECONDS + window.bucket_seconds)
-    return [part for part in parts if part.at <= whole_until] or parts
+    """Buckets of which enough is known: a minute that still fills would look like a fall. All when there are none."""
+    enough = min(window.bucket_seconds, _ENOUGH_SECONDS)
+    return [part for part in parts if _seconds_counted(window, part.at, now=now) >= enough] or parts
 
 
-def _axis(window: stats.Window, moments: Sequence[datetime]) -> dict[str, Any]:
+def _seconds_counted(window: stats.Window, at: datetime, *, now: datetime) -> float:
+    """How much of a bucket is over, and its counts have arrived; at least a second."""
+    return max(1.0, min(window.bucket_seconds, (now - SETTLING - at).total_seconds()))
+
+
+def _axis(window: stats.Window, moments: Sequence[datetime], *, now: datetime) -> dict[str, Any]:
     start, end = moments[0], moments[-1]
-    if start == end:
-        end = start + timedelta(seconds=window.bucket_seconds)
+    if start == end or window.bucket_seconds > 60:
+        end = max(end + timedelta(seconds=1), min(now, end + timedelta(seconds=window.bucket_seconds)))
     is_long = end - start > timedelta(days=1)
     return {
         "start": int(start.timestamp()),

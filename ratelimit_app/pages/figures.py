@@ -35,7 +35,7 @@ class Figure:
 
 
 def checked(sums: stats.Traffic, day_ago: stats.Traffic, *, per_second: float, when: str) -> Figure:
-    rate = _("%(rate)s/s now") % {"rate": grouped(per_second, decimals=0 if per_second >= 10 else 1)}
+    rate = _("%(rate)s/s now") % {"rate": grouped(per_second, decimals=1 if 0 < per_second < 10 else 0)}
     if day_ago.checked:
         change = round((sums.checked - day_ago.checked) * 100 / day_ago.checked)
         detail = _("%(rate)s, %(change)s %% on %(when)s")
@@ -66,13 +66,14 @@ def blocked(sums: stats.Traffic, day_ago: stats.Traffic, *, when: str) -> Figure
 
 
 def decision_time(times: Times) -> Figure:
+    p50 = times.p50_microseconds
+    budget = _("budget %(time)s") % {"time": milliseconds(BUDGET_MICROSECONDS)}
     return Figure(
         _("p99 decision time"),
         _at_most(times.p99_microseconds),
         (times.p99_microseconds or 0) / 1000,
         "",
-        _("p50 %(p50)s, budget %(budget)s")
-        % {"p50": _at_most(times.p50_microseconds), "budget": milliseconds(BUDGET_MICROSECONDS)},
+        budget if p50 is None else _("p50 %(p50)s, %(budget)s") % {"p50": milliseconds(p50), "budget": budget},
         "#rl-times",
         "quiet"
         if times.p99_microseconds is None

@@ -17,8 +17,8 @@ from django.db.models.functions import TruncHour
 from ratelimit_app import stats
 from ratelimit_app.models import APIKey, DecisionMinute, Plan, UsageMinute
 
-#: A bucket is whole when it ended this long ago: counts are at most ten seconds on their way, if nothing is wrong.
-SETTLED_AFTER_SECONDS = 15
+#: Counts are on their way for so long: at most ten seconds, if nothing is wrong.
+SETTLING = timedelta(seconds=15)
 _MINUTE = timedelta(minutes=1)
 #: The sums that `counts` reads.
 SUMS = {
@@ -73,7 +73,7 @@ def in_buckets(window: stats.Window, parts: Iterable[stats.Traffic]) -> tuple[st
 
 def per_second(parts: Sequence[stats.Traffic], *, now: datetime) -> float:
     """The rate in the newest whole minute; 0 when the window does not reach until now."""
-    latest = now - _MINUTE - timedelta(seconds=SETTLED_AFTER_SECONDS)
+    latest = now - _MINUTE - SETTLING
     for part in reversed(parts):
         if part.at <= latest:
             return part.checked / 60 if latest - part.at < _MINUTE else 0.0

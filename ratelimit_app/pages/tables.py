@@ -10,9 +10,8 @@ from django.utils.translation import gettext as _
 
 from ratelimit_app import stats
 from ratelimit_app.pages.attention import PERCENT_BLOCKED, is_over
-from ratelimit_app.pages.drawings import settled
 from ratelimit_app.pages.naming import name_of
-from ratelimit_app.pages.readings import Outage, Times
+from ratelimit_app.pages.readings import SETTLING, Outage, Times
 from ratelimit_app.pages.selection import Selection
 from ratelimit_app.pages.text import (
     NOTHING,
@@ -28,7 +27,7 @@ from ratelimit_app.pages.text import (
 from ratelimit_app.pages.trials import Trial
 
 #: How wide the bar of a share is drawn; all of it stands for twice the threshold.
-SHARE_WIDTH = 74
+SHARE_WIDTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,10 @@ class SpanRow:
     at: datetime
     text: str
     link: str
-    traffic: stats.Traffic
+    #: Allowed, blocked, unchecked, answered 503, decided without Redis: for machines and for people.
+    counts: tuple[tuple[int, str], ...]
     times: Times
+    decisions: str
     p50: str
     p99: str
     is_filling: bool
@@ -111,17 +112,21 @@ def caller_rows(
 def span_rows(selection: Selection, buckets: Sequence[stats.Traffic], times: Sequence[Times]) -> list[SpanRow]:
     """The numbers behind the charts, newest first."""
     window, now = selection.window, selection.now
-    whole = settled(window, buckets, now=now)
+    step = timedelta(seconds=window.bucket_seconds)
     rows = [
         SpanRow(
             at=bucket.at,
             text=moment(bucket.at, now=now),
-            link=selection.link_to_span(bucket.at, bucket.at + timedelta(seconds=window.bucket_seconds)),
-            traffic=bucket,
+            link=selection.link_to_span(bucket.at, bucket.at + step),
+            counts=tuple(
+                (count, grouped(count))
+                for count in (bucket.allowed, bucket.blocked, bucket.unchecked, bucket.failed_closed, bucket.local)
+            ),
             times=part,
+            decisions=grouped(part.decisions),
             p50=_time(part.p50_microseconds),
             p99=_time(part.p99_microseconds),
-            is_filling=selection.is_live and bucket.at > whole[-1].at,
+            is_filling=bucket.at + step + SETTLING > now,
         )
         for bucket, part in zip(buckets, times, strict=True)
         if bucket.at <= now

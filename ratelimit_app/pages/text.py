@@ -46,8 +46,10 @@ def percent(share: float) -> str:
 
 
 def milliseconds(microseconds: float) -> str:
-    """A time for people: 0.30 ms, 1.9 ms, 5 ms, 25 ms."""
-    decimals = 2 if microseconds < 1_000 else 1 if microseconds < 10_000 and microseconds % 1_000 else 0
+    """A time for people: 0.07 ms, 0.3 ms, 1.9 ms, 5 ms, 25 ms."""
+    decimals = 0 if microseconds >= 10_000 or not microseconds % 1_000 else 1
+    if microseconds < 1_000 and microseconds % 100:
+        decimals = 2
     return _("%(time)s ms") % {"time": grouped(microseconds / 1000, decimals=decimals)}
 
 

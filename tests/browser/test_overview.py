@@ -166,7 +166,7 @@ def test_without_javascript_everything_is_there_but_the_refresh(visit: Any) -> N
     page = visit(URL, javascript=False).page
 
     assert page.locator(".rl-figures .rl-value").count() == 5
-    assert page.locator("svg.rl-drawing").is_visible()
+    assert page.locator("svg.rl-chart").is_visible()
     assert page.locator("[data-chart=requests]").is_hidden()
     assert page.locator(".rl-pause").is_hidden()
     page.locator("#rl-requests summary").click()

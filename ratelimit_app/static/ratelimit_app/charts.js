@@ -74,6 +74,9 @@
     for (const span of chart.spans || []) {
       const left = Math.max(plot.valToPos(span.start, "x", true), bbox.left);
       const right = Math.min(plot.valToPos(span.end, "x", true), bbox.left + bbox.width);
+      if (right < bbox.left || left > bbox.left + bbox.width) {
+        continue;
+      }
       context.save();
       context.fillStyle = hatch(context);
       context.fillRect(left, bbox.top, Math.max(right - left, 3 * ratio), bbox.height);
@@ -142,7 +145,7 @@
     const options = {
       width: element.clientWidth,
       height: element.clientHeight,
-      padding: [8, 14, 0, 0],
+      padding: [8, 20, 0, 0],
       legend: { show: false },
       cursor: { y: false, sync: { key: "rl" }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
       scales: {
