@@ -17,7 +17,7 @@ demo: $(VENV)/.runs ## Run the example project: dashboard, API, worker, traffic
 test: $(VENV)/.tests ## Run the tests, on an embedded Valkey and SQLite
 	@$(RUN) -m pytest -n 2 $(ARGS)
 
-test-servers: $(VENV)/.tests ## Run the tests on an installed Redis and PostgreSQL
+test-servers: $(VENV)/.tests ## Run the tests on an installed Redis, PostgreSQL and RabbitMQ
 	@$(RUN) -m tests.on_installed_servers -n 2 $(ARGS)
 
 test-pages: $(VENV)/.tests ## Run the tests of the pages in an installed Chromium

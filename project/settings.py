@@ -128,6 +128,11 @@ CELERY_TASK_DEFAULT_QUEUE = "ratelimit_app"
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
+    "sum up the hours and days that are over": {
+        "task": "ratelimit_app.tasks.roll_up",
+        "schedule": 300.0,
+        "options": {"expires": 300.0},
+    },
     "prune what is older than it must be kept": {
         "task": "ratelimit_app.tasks.prune",
         "schedule": 3600.0,

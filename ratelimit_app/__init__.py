@@ -15,12 +15,14 @@ A request's life, and the module that knows each step:
     connections                          how Redis is reached
     responses                            a decision as headers and problem bodies
     usage, shipping                      counts in memory; batches onto the queue
-    tasks, recording                     a batch becomes rows, exactly once
+    tasks, recording/                    a batch becomes rows, exactly once; minutes become hours and days
+    resolutions                          in which rows a moment is counted
     pacing                               tasks and scripts that wait for their turn
-    stats, pages, admin                  what people on call look at; plans and keys to edit
+    stats/, pages, admin                 what people on call look at; plans and keys to edit
     changes                              an edit reaches every process
     limits, keys, models/                the values, the key's text, the rows
     conf, checks                         the settings, and what can be wrong with them
+    drill/                               what an outage of Redis would do, tried in one process
     testing                              a clean limiter between the tests of your project
 """
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from ratelimit_app import connections
+from ratelimit_app import connections, usage
 
 logger = logging.getLogger("ratelimit_app")
 
@@ -67,6 +67,7 @@ class Breaker:
                 return
             self.is_open, self.reason, self.opened_at = True, failure.reason, time.time()
         logger.error("Redis is not asked any more until it answers a probe: %s", str(failure))
+        usage.note_outage("", since=self.opened_at, reason=self.reason)
         self._thread = threading.Thread(target=self._probe_until_answered, name="ratelimit_app.breaker", daemon=True)
         self._thread.start()
 
@@ -84,9 +85,11 @@ class Breaker:
                 self._on_recovery()
             except Exception as failure:  # whatever it is: without this thread nothing would close the breaker
                 self.reason = getattr(failure, "reason", type(failure).__name__)
+                usage.note_outage("", since=self.opened_at, reason=self.reason)
                 pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
                 continue
             self._failures = 0
             self.is_open = False
+            usage.end_outage("", since=self.opened_at)
             logger.warning("Redis decides again, after %.1f s.", time.time() - self.opened_at)
             return

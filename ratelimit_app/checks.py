@@ -37,7 +37,7 @@ def check_setup(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
     if unusable:
         return list(unusable)
     found: list[checks.CheckMessage] = []
-    for check in (_cache, _proxies, _doors, _key_prefix, _database):
+    for check in (_cache, _proxies, _doors, _key_prefix, _retention, _database):
         found.extend(check())
     return found
 
@@ -164,6 +164,16 @@ def _key_prefix() -> Iterator[checks.CheckMessage]:
             "KEY_PREFIX holds more than letters, digits, hyphens and underscores, or is longer than 32.",
             hint='Something like "acme_live".',
             id="ratelimit_app.E009",
+        )
+
+
+def _retention() -> Iterator[checks.CheckMessage]:
+    settings = conf.current()
+    if not settings.minute_retention_days <= settings.hour_retention_days <= settings.day_retention_days:
+        yield checks.Error(
+            "Finer statistics are to be kept longer than the coarser ones that replace them.",
+            hint="MINUTE_RETENTION_DAYS must not exceed HOUR_RETENTION_DAYS, nor that DAY_RETENTION_DAYS.",
+            id="ratelimit_app.E010",
         )
 
 

@@ -70,8 +70,14 @@ class Settings:
     buffer_size: int = 5_000
     #: The Celery queue that batches go to; "" is the default queue.
     queue: str = ""
-    #: How long minute rows and refusals in full are kept.
+    #: How long refusals in full are kept.
     retention_days: int = 30
+    #: How long counts per minute are kept; those per hour and per day hold the same.
+    minute_retention_days: int = 3
+    #: How long counts per hour are kept.
+    hour_retention_days: int = 35
+    #: How long counts per day are kept.
+    day_retention_days: int = 400
 
 
 #: What a setting may be, where its type does not say it.

@@ -1,4 +1,4 @@
-"""What does the worker do for us? It writes batches of usage down, and clears away what is old."""
+"""What does the worker do for us? It writes batches of usage down, sums them up, and clears away what is old."""
 
 from __future__ import annotations
 
@@ -33,9 +33,15 @@ def record_usage(self: Task[..., None], *, batch: Mapping[str, Any], **unknown: 
             raise Reject(str(error), requeue=True) from refused
 
 
+@shared_task(name="ratelimit_app.tasks.roll_up", ignore_result=True)
+def roll_up(**unknown: Any) -> None:
+    """Sum up hours and days that are over. To be run every few minutes; twice at once does no harm."""
+    recording.roll_up()
+
+
 @shared_task(name="ratelimit_app.tasks.prune", ignore_result=True)
 def prune(**unknown: Any) -> None:
-    """Delete what is older than it may be. To be run every hour or so."""
+    """Delete what is older than it may be. To be run every hour or so; twice at once does no harm."""
     recording.prune()
 
 

@@ -20,7 +20,7 @@ def chosen(configure: Callable[..., None], prefix: str) -> Iterator[Callable[...
         configure(QUEUE=queue, **entries)
         app.conf.update(broker_url=url or usual)
         shipping.disconnect()
-        clients.append(redis.Redis.from_url(app.conf.broker_url))
+        clients.append(redis.Redis.from_url(app.conf.broker_url if not url.startswith("amqp") else usual))
         return clients[-1], queue
 
     yield choose

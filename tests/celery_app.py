@@ -4,10 +4,11 @@ import os
 
 from project.celery import app
 
-app.conf.broker_transport_options = {
-    # After how long a killed worker's batches are given to another one: an hour, where nobody says otherwise.
-    "visibility_timeout": int(os.environ.get("TEST_VISIBILITY_SECONDS", "2")),
-    "unacked_restore_interval": 1,
-    "unacked_restore_throttle": 1,
-}
+if app.conf.broker_url.startswith("redis"):
+    app.conf.broker_transport_options = {
+        # After how long a killed worker's batches are given to another one: an hour, where nobody says otherwise.
+        "visibility_timeout": int(os.environ.get("TEST_VISIBILITY_SECONDS", "2")),
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+    }
 app.conf.worker_lost_wait = 1  # seconds until a killed child process is given up

@@ -60,9 +60,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if inspect.iscoroutinefunction(getattr(item, "function", None)):
             item.fixturenames.append("databases_closed")  # type: ignore[attr-defined]
-    if connection.vendor == "postgresql":
-        return
-    left_out = [item for item in items if item.get_closest_marker("postgresql")]
+    absent = [] if connection.vendor == "postgresql" else ["postgresql"]
+    absent += [] if os.environ.get("RABBITMQ") else ["rabbitmq"]
+    left_out = [item for item in items if any(map(item.get_closest_marker, absent))]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]

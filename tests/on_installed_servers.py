@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests import rabbitmq
 from tests.servers import PostgresServer, RedisServer
 
 
@@ -18,6 +19,12 @@ def main() -> int:
     if redis_server is None:
         sys.exit("redis-server is not installed; on Debian: apt install redis-server")
     os.environ["REDIS_SERVER"] = redis_server  # the private servers of fault tests, too
+    if rabbitmq.program():
+        os.environ["RABBITMQ"] = "1"  # each test that needs one starts its own
+    elif os.environ.get("CI"):
+        sys.exit("RabbitMQ is not installed; on Debian: apt install rabbitmq-server")
+    else:
+        print("Without RabbitMQ, which is not installed; on Debian: apt install rabbitmq-server")  # noqa: T201
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ratelimit_app_servers_")))
         directory.chmod(0o755)  # PostgreSQL enters as another user

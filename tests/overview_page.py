@@ -5,13 +5,15 @@ from __future__ import annotations
 import uuid
 from datetime import datetime, timedelta
 from html.parser import HTMLParser
+from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.test import Client
 from django.utils import timezone
 
-from ratelimit_app.models import Batch, UsageMinute
+from ratelimit_app.models import Batch, OutageSpan
+from tests import statistics
 
 URL = "/admin/ratelimit_app/overview/"
 
@@ -49,9 +51,17 @@ def minute(ago: int = 0, *, now: datetime | None = None) -> datetime:
     return (now or timezone.now()).replace(second=0, microsecond=0) - timedelta(minutes=ago)
 
 
-def used(identity: str, *, ago: int = 0, now: datetime | None = None, plan_id: int = 1, **counts: int) -> None:
+def used(identity: str, *, ago: int = 0, now: datetime | None = None, plan_id: int = 1, **counts: Any) -> None:
     """Traffic so many minutes ago, as seen from `now`: the same for calls whose minutes have to fit together."""
-    UsageMinute.objects.create(minute=minute(ago, now=now), identity=identity, plan_id=plan_id, **counts)
+    statistics.used(identity, at=minute(ago, now=now), plan_id=plan_id, **counts)
+
+
+def redis_was_gone(*, ago: int, minutes: int, now: datetime | None = None, ended: bool = True) -> None:
+    """An outage as one gateway told it: it began so many minutes ago, and lasted so long."""
+    start = minute(ago, now=now)
+    OutageSpan.objects.create(
+        gateway="g", started_at=start, error="timeout", last_seen_at=start + timedelta(minutes=minutes), ended=ended
+    )
 
 
 def arrived(seconds_ago: float = 0) -> datetime:

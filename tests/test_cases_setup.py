@@ -25,7 +25,7 @@ from ratelimit_app.models import Refusal, RefusalMinute
 from tests import brokers, urls
 from tests.doors import Door, every_door, remaining, statuses
 from tests.outages import REFUSING, redis_at
-from tests.test_pipeline import Worker
+from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db
 broker = pytest.fixture(brokers.chosen)

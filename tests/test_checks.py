@@ -60,6 +60,8 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("E008", limiter_settings(IPV6_PREFIX=129)),
     ("E009", limiter_settings(KEY_PREFIX="my key")),
     ("E009", limiter_settings(KEY_PREFIX="x" * 33)),
+    ("E010", limiter_settings(MINUTE_RETENTION_DAYS=40)),
+    ("E010", limiter_settings(HOUR_RETENTION_DAYS=500)),
     ("W001", cache(OPTIONS={**OURS["OPTIONS"], "SOCKET_TIMEOUT": 1})),  # type: ignore[dict-item]
     ("W002", shared_with("redis://127.0.0.1:6379/0")),
     ("W002", shared_with(["redis://127.0.0.1:6379/0", "redis://127.0.0.1:6380/0"])),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import requests
+from django.test import override_settings
 
 from ratelimit_app import checks, conf
 from tests.followed_pages import FENCE, ROOT, Project, fences, section
@@ -57,12 +58,12 @@ def test_each_setting_has_a_heading_in_the_reference_and_the_other_way_round():
 
 
 @pytest.mark.parametrize("name", conf.NAMES)
-def test_the_reference_states_the_default_in_force(name, configure, settings):
-    settings.RATELIMIT_APP = {}
+def test_the_reference_states_the_default_in_force(name):
     stated = re.search(r"Default: `(.+)`", section("docs/settings.md", name))
     assert stated, f"{name} has no line with its default"
     default = ast.literal_eval(stated[1])
-    in_force = getattr(conf.current(), name.lower())
+    with override_settings(RATELIMIT_APP={}):  # no longer: the default timeouts are none for a busy machine
+        in_force = getattr(conf.current(), name.lower())
     assert (tuple(default) if isinstance(default, list) else default) == in_force
 
 

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from ratelimit_app.models import DecisionMinute
-from tests.overview_page import arrived, look, minute, sign_in_viewer, used
+from tests.overview_page import arrived, look, minute, redis_was_gone, sign_in_viewer, used
 
 pytestmark = pytest.mark.django_db
 
@@ -66,14 +66,16 @@ def test_a_key_that_was_blocked_and_no_longer_is_says_when(viewer: Client, make_
 def test_an_outage_is_told_with_its_numbers_and_a_link_to_its_span(viewer: Client) -> None:
     now = minute()
     used("x", now=now, ago=50, local=3, allowed=3)
+    redis_was_gone(now=now, ago=50, minutes=1)
     used("x", now=now, ago=20, unchecked=1_234)
     used("x", now=now, ago=19, failed_closed=5)
+    redis_was_gone(now=now, ago=20, minutes=2)
 
     page = look(viewer)
 
     start, end = minute(20, now=now), minute(18, now=now)
     assert (
-        f"unchecked Redis did not decide everything from {start:%H:%M} to {end:%H:%M} UTC. "
+        f"unchecked Redis could not be asked from {start:%H:%M} to {end:%H:%M} UTC (timeout). "
         "1,234 requests passed unchecked, 5 were answered 503. Recovered. 1 outage before."
     ) in page.text
     assert "Unchecked 1,234 99.4 % 2 outages, 3 min" in page.text
@@ -86,11 +88,21 @@ def test_an_outage_that_goes_on_says_so(viewer: Client) -> None:
     now = minute()
     used("x", now=now, ago=1, local=7, allowed=7)
     used("x", now=now, ago=0, local=7, allowed=7)
+    redis_was_gone(now=now, ago=1, minutes=1, ended=False)
 
     text = look(viewer).text
 
     since = f"{minute(1, now=now):%H:%M} UTC"
-    assert f"Redis did not decide everything since {since}. 14 were decided without Redis. It goes on." in text
+    assert f"Redis could not be asked since {since} (timeout). 14 were decided without Redis. It goes on." in text
+
+
+def test_single_failures_are_told_without_an_outage(viewer: Client) -> None:
+    used("x", ago=20, allowed=1_000, unchecked=3)
+
+    text = look(viewer).text
+
+    assert "Redis failed single requests, without an outage: 3 requests passed unchecked." in text
+    assert "Unchecked 3 no outage" in text
 
 
 def test_slow_decisions_are_told_with_their_worst_moment(viewer: Client) -> None:

@@ -128,21 +128,6 @@ def test_words_are_translated_and_numbers_are_not() -> None:
     assert drawn["series"][0]["values"][0] == 1.5
 
 
-def test_minutes_without_redis_next_to_each_other_are_one_outage() -> None:
-    start = datetime(2026, 11, 30, 14, 0, tzinfo=UTC)
-    undecided = {0: "unchecked", 1: "local", 3: "failed_closed", 9: "unchecked"}  # minute 2 had no request at all
-    parts = [
-        stats.Traffic(at=start + timedelta(minutes=n), allowed=5, **({undecided[n]: 10} if n in undecided else {}))
-        for n in range(12)
-        if n != 2
-    ]
-
-    found = readings.outages(parts)
-
-    assert [(outage.start.minute, outage.end.minute) for outage in found] == [(0, 4), (9, 10)]
-    assert (found[0].unchecked, found[0].local, found[0].failed_closed) == (10, 10, 10)
-
-
 @pytest.mark.django_db
 @pytest.mark.parametrize(("minutes", "bucket_seconds"), [(60, 60), (360, 300), (7 * 24 * 60, 7200)])
 def test_decision_times_are_quantiles_of_each_bucket_and_of_all(minutes: int, bucket_seconds: int) -> None:

@@ -53,7 +53,7 @@ def test_a_long_span_has_coarse_buckets(days: float) -> None:
 
     chosen = selected(since=start.isoformat(), to=NOW.isoformat())
 
-    assert len(chosen.window.starts) <= 101
+    assert len(chosen.window.starts) <= 121
     assert chosen.window.start <= start
     assert chosen.window.end >= NOW
     assert chosen.is_live

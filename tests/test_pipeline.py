@@ -3,67 +3,29 @@
 from __future__ import annotations
 
 import os
+import random
+import re
 import signal
-import sys
-import threading
+import time
+import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Sum
 
 from project.celery import app
-from project.demo import processes
-from ratelimit_app import usage
+from ratelimit_app import recording, shipping, usage
 from ratelimit_app.models import Batch, Refusal, RefusalMinute, SetAside, UsageMinute
-from tests import brokers, decisions
+from ratelimit_app.resolutions import DECISIONS, PLANS, REFUSALS, USAGE
+from tests import brokers, statistics
 from tests.decisions import ALLOWED, CALLER, LIMIT
+from tests.workers import Worker, no_batch_can_be_written, record_from_threads, stored
 
 pytestmark = pytest.mark.timeout(120)
 
 broker = pytest.fixture(brokers.chosen)
-
-
-class Worker:
-    """A Celery worker in processes of its own, on the queue of the test."""
-
-    def __init__(self, environment: dict[str, str], *, queue: str, log_path: Path) -> None:
-        self.log_path = log_path
-        options = "--concurrency 1 --loglevel INFO --without-mingle --without-gossip --without-heartbeat"
-        self.process = processes.start(
-            [*(sys.executable, "-m", "celery", "--app", "tests.celery_app", "worker"), "-Q", queue, *options.split()],
-            log_path=log_path,
-            environment=environment,
-            directory=Path(__file__).parent.parent,
-        )
-
-    def log(self) -> str:
-        return self.log_path.read_text(errors="replace")
-
-    def kill(self) -> None:
-        """As a power cut would."""
-        processes.signal_group(self.process, signal.SIGKILL)
-        self.process.wait()
-
-    def child_pids(self) -> list[int]:
-        """The processes that run the tasks."""
-        return [pid for stats in self._inspect("stats") for pid in stats["pool"]["processes"]]
-
-    def is_busy(self) -> bool:
-        """Whether a child process has begun a task."""
-        return any(self._inspect("active"))
-
-    def _inspect(self, what: str) -> Iterable[Any]:
-        with app.connection_for_write() as connection:
-            answers = getattr(app.control.inspect(timeout=5, limit=1, connection=connection), what)()
-        return (answers or {}).values()
-
-    def stop(self) -> None:
-        processes.stop(self.process)
 
 
 @pytest.fixture
@@ -73,13 +35,14 @@ def pipeline(broker, redis_server, process_environment, tmp_path) -> Iterator[Ca
     _client, queue = broker(server.url)
     workers: list[Worker] = []
 
-    def start(*, visibility_seconds: int = 2) -> Worker:
+    def start(*, visibility_seconds: int = 2, processes_at_work: int = 1) -> Worker:
         environment = {
             **process_environment,
             "BROKER_URL": server.url,
             "TEST_VISIBILITY_SECONDS": str(visibility_seconds),
         }
-        workers.append(Worker(environment, queue=queue, log_path=tmp_path / f"worker-{len(workers)}.log"))
+        log_path = tmp_path / f"worker-{len(workers)}.log"
+        workers.append(Worker(environment, queue=queue, log_path=log_path, processes_at_work=processes_at_work))
         return workers[-1]
 
     start.server = server  # type: ignore[attr-defined]
@@ -91,39 +54,6 @@ def pipeline(broker, redis_server, process_environment, tmp_path) -> Iterator[Ca
         worker.stop()
 
 
-@contextmanager
-def no_batch_can_be_written() -> Iterator[None]:
-    """Hold the lock that every batch needs: a task waits in the middle of its work."""
-    with transaction.atomic():  # on SQLite this takes the one lock there is
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute(f"LOCK TABLE {Batch._meta.db_table} IN EXCLUSIVE MODE")
-        yield
-
-
-def stored() -> Counter[str]:
-    sums = UsageMinute.objects.aggregate(**{outcome: Sum(outcome, default=0) for outcome in decisions.OUTCOMES})
-    return +Counter(sums)
-
-
-def record_from_threads(threads: int, *, each: int) -> Counter[str]:
-    """Half of it refused, a sixth unchecked. Returns what was recorded."""
-    cycle = (ALLOWED, decisions.refused, decisions.UNCHECKED, decisions.refused, ALLOWED, decisions.refused)
-
-    def work() -> None:
-        for number in range(each):
-            made = cycle[number % 6]
-            decision = made() if callable(made) else made
-            usage.record(decision, decisions.caller(number % 10 + 1), route="items", method="GET", seconds=0.001)
-
-    running = [threading.Thread(target=work) for _ in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    return Counter(allowed=threads * each // 3, refused=threads * each // 2, unchecked=threads * each // 6)
-
-
 @pytest.mark.django_db(transaction=True)
 def test_what_threads_record_arrives_through_a_worker_to_the_last_one(pipeline, wait_until):
     worker = pipeline()
@@ -133,7 +63,8 @@ def test_what_threads_record_arrives_through_a_worker_to_the_last_one(pipeline, 
         assert usage.flush(20)
     wait_until(lambda: stored() == recorded, seconds=40)
     assert RefusalMinute.objects.aggregate(Sum("refused"))["refused__sum"] == recorded["refused"]
-    assert set(RefusalMinute.objects.values_list("limit_id", "route")) == {(LIMIT.id, "items")}
+    refusals = RefusalMinute.objects.filter(refused__gt=0)
+    assert set(refusals.values_list("limit_id", "route")) == {(LIMIT.id, "items")}
     assert 0 < Refusal.objects.count() <= recorded["refused"]
     assert not SetAside.objects.exists()
     assert "Traceback" not in worker.log()
@@ -209,3 +140,41 @@ def test_c28_a_broker_that_stalls_and_one_that_restarts_lose_nothing(pipeline, w
     record_from_threads(1, each=60)
     assert usage.flush(20)
     wait_until(lambda: stored() == Counter(allowed=240, refused=360, unchecked=120), seconds=60)
+
+
+@pytest.mark.postgresql
+@pytest.mark.timeout(600)
+@pytest.mark.django_db(transaction=True)
+def test_four_processes_that_write_the_same_rows_at_once_count_exactly(pipeline, wait_until):
+    """Every batch twice, callers and totals all the same, minutes that are rolled up and deleted meanwhile."""
+    now = int(time.time()) // 60 * 60
+    minutes = [now - ago for ago in (0, 60, 7200, 90_000, 400_000)]
+    callers, batches = [f"caller-{number}" for number in range(40)], 60
+    for number in range(batches):
+        shuffled = random.Random(number).sample(callers, len(callers))
+        batch = {
+            "id": str(uuid.uuid4()),
+            "usage": [[minute, caller, 1, 3, 2, 0, 1, 0, 0] for caller in shuffled for minute in minutes],
+            "refusals": [[minute, caller, 7, "items", 2, 0] for caller in shuffled for minute in minutes],
+            "decisions": [[minute, 500, 5] for minute in minutes],
+            "key_uses": [[place, now] for place in range(40)],
+        }
+        for _ in range(2):
+            shipping.publish(batch)
+        if number % 6 == 0:
+            app.send_task(
+                ("ratelimit_app.tasks.roll_up", "ratelimit_app.tasks.prune")[number % 12 // 6], queue=pipeline.queue
+            )
+    worker = pipeline(processes_at_work=4)
+    wait_until(lambda: Batch.objects.count() == batches and not pipeline.client.hlen("unacked"), seconds=400)
+    wait_until(lambda: not pipeline.client.llen(pipeline.queue), seconds=100)
+
+    recording.prune()
+    expected = batches * len(callers) * len(minutes)
+    for fact, column, each in ((USAGE, "allowed", 3), (PLANS, "refused", 2), (REFUSALS, "refused", 2)):
+        assert statistics.total(fact, column) == expected * each
+    assert statistics.total(DECISIONS, "decisions") == batches * len(minutes) * 5
+    assert not SetAside.objects.exists()
+    assert len({pid for pid in re.findall(r"ForkPoolWorker-(\d+)", worker.log())}) == 4
+    for word in ("Traceback", "deadlock", "IntegrityError"):
+        assert word not in worker.log()

@@ -20,6 +20,8 @@ from ratelimit_app.models import (
     DecisionMinute,
     DroppedMinute,
     KeyUse,
+    LimitMinute,
+    PlanMinute,
     Refusal,
     RefusalMinute,
     SetAside,
@@ -77,11 +79,16 @@ def test_what_the_tally_freezes_is_what_the_tables_hold():
     assert list(UsageMinute.objects.values_list("minute", "identity", "plan_id", *decisions.OUTCOMES)) == [
         (AT, "aaaa", 3, 3, 1, 1, 1, 0, 1)
     ]
-    by_limit = RefusalMinute.objects.order_by("limit_id")
-    assert list(by_limit.values_list("identity", "limit_id", "route", "refused", "would_refuse")) == [
-        ("aaaa", decisions.LIMIT.id, "items", 1, 0),
-        ("aaaa", decisions.SHADOW_LIMIT.id, "items", 0, 1),
+    by_limit = RefusalMinute.objects.order_by("limit_id", "route")
+    columns = ("limit_id", "route", "refused", "would_refuse", "unchecked", "failed_closed", "local")
+    expected = [
+        (decisions.LIMIT.id, "", 0, 0, 1, 0, 1),
+        (decisions.LIMIT.id, "items", 1, 0, 0, 0, 0),
+        (decisions.SHADOW_LIMIT.id, "items", 0, 1, 0, 0, 0),
     ]
+    assert list(by_limit.values_list(*columns)) == expected
+    assert list(LimitMinute.objects.order_by("limit_id", "route").values_list(*columns)) == expected
+    assert list(PlanMinute.objects.values_list("minute", "plan_id", *decisions.OUTCOMES)) == [(AT, 3, 3, 1, 1, 1, 0, 1)]
     assert list(DecisionMinute.objects.values_list("minute", "at_most_microseconds", "decisions")) == [(AT, 500, 5)]
     assert list(DroppedMinute.objects.values_list("kind", "dropped")) == [("usage", 3)]
     assert KeyUse.objects.get(key_id=7).last_used_at == AT

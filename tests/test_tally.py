@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -57,21 +58,34 @@ def test_minutes_callers_and_plans_are_counted_apart():
 def test_a_refusal_is_counted_once_for_the_limit_with_the_longest_wait():
     tally = Tally(100)
     count(tally, decisions.refused(limits=(LIMIT, SLOW_LIMIT)))
-    assert rows(tally, "refusals") == [[NOON, "aaaa", SLOW_LIMIT.id, "items", 1, 0]]
+    assert rows(tally, "refusals") == [[NOON, "aaaa", SLOW_LIMIT.id, "items", 1, 0, 0, 0, 0]]
 
 
 def test_a_shadow_limit_that_would_have_refused_is_counted_by_limit():
     tally = Tally(100)
     count(tally, WOULD_REFUSE)
-    assert rows(tally, "refusals") == [[NOON, "aaaa", SHADOW_LIMIT.id, "items", 0, 1]]
+    assert rows(tally, "refusals") == [[NOON, "aaaa", SHADOW_LIMIT.id, "items", 0, 1, 0, 0, 0]]
 
 
-def test_what_failed_closed_is_kept_in_full_but_no_limit_is_blamed():
+def test_what_failed_closed_is_kept_in_full_and_counted_for_the_closed_limit_alone():
     tally = Tally(100)
     count(tally, decisions.failed_closed())
     [batch] = tally.freeze(everything=True)
-    assert "refusals" not in batch
+    assert batch["refusals"] == [[NOON, "aaaa", decisions.CLOSED_LIMIT.id, "", 0, 0, 0, 1, 0]]
     assert batch["samples"][0][5:7] == [decisions.CLOSED_LIMIT.id, "login"]
+
+
+def test_without_redis_each_limit_says_what_it_did_whatever_the_route():
+    tally = Tally(100)
+    for route in ("items", "others"):
+        count(tally, UNCHECKED, route=route)
+        count(tally, replace(LOCAL, unweighed=(SLOW_LIMIT,)), route=route)
+    count(tally, replace(decisions.refused(), source="local", unweighed=(SLOW_LIMIT,)))
+    assert sorted(rows(tally, "refusals")) == [
+        [NOON, "aaaa", LIMIT.id, "", 0, 0, 2, 0, 3],
+        [NOON, "aaaa", LIMIT.id, "items", 1, 0, 0, 0, 0],
+        [NOON, "aaaa", SLOW_LIMIT.id, "", 0, 0, 2, 0, 0],
+    ]
 
 
 def test_a_refusal_is_kept_in_full_under_its_receipt():

@@ -19,8 +19,8 @@ from ratelimit_app.models.announcements import (
     announce_keys,
     announce_saves_and_deletes,
 )
+from ratelimit_app.models.pipeline import KeyUse
 from ratelimit_app.models.plans import Plan
-from ratelimit_app.models.usage import KeyUse
 
 
 class APIKeyQuerySet(AnnouncingQuerySet):

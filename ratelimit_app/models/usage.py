@@ -1,26 +1,23 @@
-"""What happened? Rows per minute, recent refusals in full, and what keeps counting exact.
+"""What happened? Counts per minute, which become counts per hour and per day.
 
+Each fact is a table per resolution: per caller and plan, per limit and caller, and by how long decisions
+took. Two hold the same counts for all callers together, so that totals never sum millions of rows.
 Rows carry ids, not foreign keys: statistics outlive what they are about, and a busy key can be
-deleted at once. No column of a unique key is ever NULL. Minutes are UTC.
+deleted at once. No column of a unique key is ever NULL. Minutes, hours and days are UTC.
 """
 
 from __future__ import annotations
 
 from django.db import models
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 #: Stands for all callers and routes that no longer fitted into a process's buffer.
 OVERFLOW = "*"
 
 
-class UsageMinute(models.Model):
-    """What one caller got in one minute."""
+class _Outcomes(models.Model):
+    """What became of the requests."""
 
-    minute = models.DateTimeField(_("minute"))
-    #: The key's bucket identity, "" for callers without a key, "*" for what overflowed a buffer.
-    identity = models.CharField(max_length=16, blank=True)
-    plan_id = models.BigIntegerField()
     allowed = models.BigIntegerField(default=0)
     refused = models.BigIntegerField(default=0)
     #: Allowed, but a shadow limit would have refused.
@@ -33,125 +30,194 @@ class UsageMinute(models.Model):
     local = models.BigIntegerField(default=0)
 
     class Meta:
+        abstract = True
         default_permissions = ()
-        constraints = [
-            models.UniqueConstraint(name="ratelimit_app_usage_minute", fields=["minute", "identity", "plan_id"])
-        ]
-        indexes = [models.Index(name="ratelimit_app_usage_caller", fields=["identity", "minute"])]
 
 
-class RefusalMinute(models.Model):
-    """How often one limit refused (or in shadow would have refused) one caller on one route in one minute."""
+class _Usage(_Outcomes):
+    """What one caller got."""
 
-    minute = models.DateTimeField(_("minute"))
+    #: The key's bucket identity, "" for callers without a key, "*" for what overflowed a buffer.
     identity = models.CharField(max_length=16, blank=True)
+    plan_id = models.BigIntegerField()
+
+    class Meta(_Outcomes.Meta):
+        abstract = True
+
+
+class _PlanTotal(_Outcomes):
+    """What all callers of one plan got; plan 0 stands for what overflowed a buffer."""
+
+    plan_id = models.BigIntegerField()
+
+    class Meta(_Outcomes.Meta):
+        abstract = True
+
+
+class _LimitOutcomes(models.Model):
+    """What one limit did on one route."""
+
     limit_id = models.BigIntegerField()
+    #: "" for the counts of requests that Redis did not decide.
     route = models.CharField(max_length=200, blank=True)
     refused = models.BigIntegerField(default=0)
     would_refuse = models.BigIntegerField(default=0)
+    #: Not weighed, because Redis could not be asked; the request was let through.
+    unchecked = models.BigIntegerField(default=0)
+    #: The reason for a 503: Redis could not be asked, and the limit says "closed".
+    failed_closed = models.BigIntegerField(default=0)
+    #: Weighed in this process's memory, because Redis could not be asked.
+    local = models.BigIntegerField(default=0)
 
     class Meta:
+        abstract = True
         default_permissions = ()
-        constraints = [
-            models.UniqueConstraint(
-                name="ratelimit_app_refusal_minute", fields=["minute", "identity", "limit_id", "route"]
-            )
-        ]
 
 
-class DecisionMinute(models.Model):
-    """How many decisions of one minute took at most so long: a histogram that adds up over processes."""
+class _Refusals(_LimitOutcomes):
+    """What one limit did to one caller on one route."""
 
-    minute = models.DateTimeField(_("minute"))
+    identity = models.CharField(max_length=16, blank=True)
+
+    class Meta(_LimitOutcomes.Meta):
+        abstract = True
+
+
+class _Decisions(models.Model):
+    """How many decisions took at most so long: a histogram that adds up over processes."""
+
     #: Upper bound of the bucket in microseconds; the bounds are in `usage.LATENCY_BOUNDS`.
     at_most_microseconds = models.BigIntegerField()
     decisions = models.BigIntegerField(default=0)
 
     class Meta:
+        abstract = True
         default_permissions = ()
-        constraints = [
-            models.UniqueConstraint(name="ratelimit_app_decision_minute", fields=["minute", "at_most_microseconds"])
-        ]
 
 
-class DroppedMinute(models.Model):
-    """How many records a full buffer dropped in one minute: what the other tables are short of."""
+def _once(name: str, *fields: str) -> list[models.BaseConstraint]:
+    return [models.UniqueConstraint(name=f"ratelimit_app_{name}", fields=fields)]
 
+
+def _by_caller(name: str, time: str) -> list[models.Index]:
+    return [
+        models.Index(name=f"ratelimit_app_{name}_caller", fields=["identity", time], include=["allowed"]),
+        # Whom it hurt is asked far more often than everything: few rows, all that the ranking needs.
+        models.Index(
+            name=f"ratelimit_app_{name}_hurt",
+            fields=[time, "identity"],
+            include=["refused", "allowed"],
+            condition=models.Q(refused__gt=0),
+        ),
+    ]
+
+
+class UsageMinute(_Usage):
     minute = models.DateTimeField(_("minute"))
-    #: Of which table: "usage", "refusals", "decisions", "key_uses"; or "samples", counted but not kept in full.
-    kind = models.CharField(max_length=20)
-    dropped = models.BigIntegerField(default=0)
 
-    class Meta:
-        default_permissions = ()
-        constraints = [models.UniqueConstraint(name="ratelimit_app_dropped_minute", fields=["minute", "kind"])]
+    class Meta(_Usage.Meta):
+        constraints = _once("usage_minute", "minute", "identity", "plan_id")
+        indexes = _by_caller("usage", "minute")
 
 
-class Refusal(models.Model):
-    """One refusal in full; a bounded sample of the recent ones, found by the receipt in the 429."""
+class UsageHour(_Usage):
+    hour = models.DateTimeField(_("hour"))
 
-    receipt = models.UUIDField(_("receipt"), primary_key=True)
-    at = models.DateTimeField(_("at"), db_index=True)
-    identity = models.CharField(max_length=16, blank=True)
-    key_id = models.BigIntegerField()
-    plan_id = models.BigIntegerField()
-    limit_id = models.BigIntegerField()
-    limit_name = models.CharField(_("limit"), max_length=50)
-    route = models.CharField(_("route"), max_length=200, blank=True)
-    method = models.CharField(_("method"), max_length=10, blank=True)
-    address = models.CharField(_("address"), max_length=64, blank=True)
-    cost = models.BigIntegerField()
-    #: 0 when no wait helps: the request costs more than a burst, or Redis could not decide.
-    retry_after_seconds = models.BigIntegerField()
-
-    class Meta:
-        ordering = ["-at"]
-        default_permissions = ("view",)
-        verbose_name = _("refusal")
-        verbose_name_plural = _("refusals")
-        indexes = [models.Index(name="ratelimit_app_refusal_caller", fields=["identity", "at"])]
+    class Meta(_Usage.Meta):
+        constraints = _once("usage_hour", "hour", "identity", "plan_id")
+        indexes = _by_caller("hour", "hour")
 
 
-class KeyUse(models.Model):
-    """When a key was last used, to the minute. A table of its own: writing it locks no key."""
+class UsageDay(_Usage):
+    day = models.DateTimeField(_("day"))
 
-    key_id = models.BigIntegerField(primary_key=True)
-    last_used_at = models.DateTimeField(db_index=True)
-
-    class Meta:
-        default_permissions = ()
+    class Meta(_Usage.Meta):
+        constraints = _once("usage_day", "day", "identity", "plan_id")
+        indexes = _by_caller("day", "day")
 
 
-class Batch(models.Model):
-    """One delivered batch: inserted with its rows, so that a second delivery changes nothing."""
+class PlanMinute(_PlanTotal):
+    minute = models.DateTimeField(_("minute"))
 
-    id = models.UUIDField(primary_key=True)
-    received_at = models.DateTimeField(default=timezone.now, db_index=True)
-
-    class Meta:
-        default_permissions = ()
+    class Meta(_PlanTotal.Meta):
+        constraints = _once("plan_minute", "minute", "plan_id")
 
 
-class SetAside(models.Model):
-    """A row of a batch that the database refused; kept for people to look at, never retried."""
+class PlanHour(_PlanTotal):
+    hour = models.DateTimeField(_("hour"))
 
-    batch_id = models.UUIDField()
-    received_at = models.DateTimeField(default=timezone.now, db_index=True)
-    #: The name in the batch that the row was sent under.
-    table = models.CharField(max_length=50, blank=True)
-    #: As JSON in plain ASCII: a column for JSON would refuse what made the row bad.
-    row = models.TextField()
-    error = models.TextField()
-
-    class Meta:
-        default_permissions = ()
+    class Meta(_PlanTotal.Meta):
+        constraints = _once("plan_hour", "hour", "plan_id")
 
 
-class Overview(models.Model):
-    """No table: gives the overview page its entry in the admin and its own view permission."""
+class PlanDay(_PlanTotal):
+    day = models.DateTimeField(_("day"))
 
-    class Meta:
-        managed = False
-        default_permissions = ("view",)
-        verbose_name = _("overview")
-        verbose_name_plural = _("overview")
+    class Meta(_PlanTotal.Meta):
+        constraints = _once("plan_day", "day", "plan_id")
+
+
+class RefusalMinute(_Refusals):
+    minute = models.DateTimeField(_("minute"))
+
+    class Meta(_Refusals.Meta):
+        constraints = _once("refusal_minute", "minute", "identity", "limit_id", "route")
+        indexes = [models.Index(name="ratelimit_app_refusal_by", fields=["identity", "minute"])]
+
+
+class RefusalHour(_Refusals):
+    hour = models.DateTimeField(_("hour"))
+
+    class Meta(_Refusals.Meta):
+        constraints = _once("refusal_hour", "hour", "identity", "limit_id", "route")
+        indexes = [models.Index(name="ratelimit_app_refusal_hour_by", fields=["identity", "hour"])]
+
+
+class RefusalDay(_Refusals):
+    day = models.DateTimeField(_("day"))
+
+    class Meta(_Refusals.Meta):
+        constraints = _once("refusal_day", "day", "identity", "limit_id", "route")
+        indexes = [models.Index(name="ratelimit_app_refusal_day_by", fields=["identity", "day"])]
+
+
+class LimitMinute(_LimitOutcomes):
+    minute = models.DateTimeField(_("minute"))
+
+    class Meta(_LimitOutcomes.Meta):
+        constraints = _once("limit_minute", "minute", "limit_id", "route")
+
+
+class LimitHour(_LimitOutcomes):
+    hour = models.DateTimeField(_("hour"))
+
+    class Meta(_LimitOutcomes.Meta):
+        constraints = _once("limit_hour", "hour", "limit_id", "route")
+
+
+class LimitDay(_LimitOutcomes):
+    day = models.DateTimeField(_("day"))
+
+    class Meta(_LimitOutcomes.Meta):
+        constraints = _once("limit_day", "day", "limit_id", "route")
+
+
+class DecisionMinute(_Decisions):
+    minute = models.DateTimeField(_("minute"))
+
+    class Meta(_Decisions.Meta):
+        constraints = _once("decision_minute", "minute", "at_most_microseconds")
+
+
+class DecisionHour(_Decisions):
+    hour = models.DateTimeField(_("hour"))
+
+    class Meta(_Decisions.Meta):
+        constraints = _once("decision_hour", "hour", "at_most_microseconds")
+
+
+class DecisionDay(_Decisions):
+    day = models.DateTimeField(_("day"))
+
+    class Meta(_Decisions.Meta):
+        constraints = _once("decision_day", "day", "at_most_microseconds")

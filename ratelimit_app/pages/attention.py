@@ -99,26 +99,33 @@ def blocked(
     return [Sentence(_("blocked"), "bad", text, selection.link(callers="all") + "#rl-callers", _("See the keys"))]
 
 
-def unchecked(outages: Sequence[Outage], selection: Selection) -> list[Sentence]:
-    """That requests were not decided by Redis: the last time, and how often before."""
+def unchecked(outages: Sequence[Outage], sums: stats.Traffic, selection: Selection) -> list[Sentence]:
+    """That requests were not decided by Redis: in the last outage, and how many were before; or without any."""
     if not outages:
-        return []
-    last, now = outages[-1], selection.now
-    goes_on = now - last.end < timedelta(minutes=1)
+        return _single_failures(sums)
+    last, now = outages[0], selection.now
     more = len(outages) - 1
     text = format_html(
-        _("Redis did not decide everything {when}. {counts}. {state}{more}"),
+        _("Redis could not be asked {when} ({reasons}). {counts}. {state}{more}"),
         when=_("since %(at)s") % {"at": moment(last.start, now=now)}
-        if goes_on
+        if last.goes_on
         else _("from %(span)s") % {"span": between(last.start, last.end, now=now)},
+        reasons=last.reasons,
         counts=_counts(last),
-        state=_("It goes on.") if goes_on else _("Recovered."),
+        state=_("It goes on.") if last.goes_on else _("Recovered."),
         more=" " + ngettext("%(count)s outage before.", "%(count)s outages before.", more) % {"count": grouped(more)}
         if more
         else "",
     )
     link = selection.link_to_span(last.start - _MARGIN, last.end + _MARGIN)
-    return [Sentence(_("unchecked"), "bad" if goes_on else "", text, link, _("See the outage"))]
+    return [Sentence(_("unchecked"), "bad" if last.goes_on else "", text, link, _("See the outage"))]
+
+
+def _single_failures(sums: stats.Traffic) -> list[Sentence]:
+    if not (sums.unchecked or sums.failed_closed or sums.local):
+        return []
+    text = format_html(_("Redis failed single requests, without an outage: {counts}."), counts=_counts(sums))
+    return [Sentence(_("unchecked"), "", text, "#rl-requests", _("See when"))]
 
 
 def slow(times: Sequence[Times], selection: Selection) -> list[Sentence]:
@@ -151,16 +158,16 @@ def _since(run: tuple[datetime, datetime] | None, *, now: datetime) -> str:
     if run is None:
         return ""
     first, last = run
-    if now - last > timedelta(minutes=3):
-        return " (" + between(first, last + timedelta(minutes=1), now=now) + ")"
+    if now - last > timedelta(minutes=2):
+        return " (" + between(first, last, now=now) + ")"
     return _(", for %(time)s") % {"time": duration(max(60, (now - first).total_seconds()))}
 
 
-def _counts(outage: Outage) -> SafeString:
+def _counts(of: Outage | stats.Traffic) -> SafeString:
     said = (
-        (outage.unchecked, _("<strong>{count} requests</strong> passed unchecked")),
-        (outage.failed_closed, _("<strong>{count}</strong> were answered 503")),
-        (outage.local, _("<strong>{count}</strong> were decided without Redis")),
+        (of.unchecked, _("<strong>{count} requests</strong> passed unchecked")),
+        (of.failed_closed, _("<strong>{count}</strong> were answered 503")),
+        (of.local, _("<strong>{count}</strong> were decided without Redis")),
     )
     counts = [format_html(words, count=grouped(count)) for count, words in said if count]
-    return format_html(", ".join(["{}"] * len(counts)), *counts)
+    return format_html(", ".join(["{}"] * len(counts)), *counts) if counts else SafeString(_("Nobody was affected"))

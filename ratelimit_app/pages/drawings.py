@@ -46,7 +46,7 @@ def requests_chart(
             {
                 "start": int(outage.start.timestamp()),
                 "end": int(outage.end.timestamp()),
-                "label": _("not by Redis, %(time)s") % {"time": duration(outage.seconds)},
+                "label": _("Redis down, %(time)s") % {"time": duration(outage.seconds)},
             }
             for outage in outages
         ],

@@ -92,7 +92,8 @@ def unchecked(sums: stats.Traffic, outages: Sequence[Outage]) -> Figure:
         }
         aside = percent(sums.unchecked / everything) if everything else ""
     else:
-        detail, aside = _("Redis decided everything"), ""
+        undecided = sums.unchecked or sums.failed_closed or sums.local
+        detail, aside = _("no outage") if undecided else _("Redis decided everything"), ""
     return Figure(
         _("Unchecked"),
         short(sums.unchecked),
@@ -100,7 +101,7 @@ def unchecked(sums: stats.Traffic, outages: Sequence[Outage]) -> Figure:
         aside,
         detail,
         "#rl-undecided" if outages else "#rl-requests",
-        "bad" if outages else "good",
+        "bad" if outages else "warn" if sums.unchecked or sums.failed_closed or sums.local else "good",
     )
 
 

@@ -31,6 +31,7 @@ RANGE_LABELS = {
     "6h": gettext_lazy("6 h"),
     "24h": gettext_lazy("24 h"),
     "7d": gettext_lazy("7 d"),
+    "30d": gettext_lazy("30 d"),
 }
 #: Counts leave each process every ten seconds: no news for this long means no traffic, or a fault.
 LATE_AFTER_SECONDS = 60

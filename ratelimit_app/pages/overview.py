@@ -47,10 +47,9 @@ def overview(request: HttpRequest, *, admin_site: AdminSite, opts: Options[Model
 
 def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
     window, plan, now = chosen.window, chosen.plan, chosen.now
-    minutes = readings.minutes(window, plan)
-    buckets = readings.in_buckets(window, minutes)
+    buckets = readings.buckets(window, plan)
     sums = stats.total(buckets, at=window.start)
-    outages = readings.outages(minutes)
+    outages = readings.outages(window, now=now)
     times = readings.times(window)
     keys = readings.keys_over(window, plan, percent=PERCENT_BLOCKED)
     callers = readings.callers(window, plan, most=ALL_CALLERS)
@@ -60,7 +59,7 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
         *attention.switched_off(conf.current().mode),
         *attention.late(newest, now=now, is_late=is_late(newest, now=now)),
         *attention.blocked(keys, worst, since, chosen),
-        *attention.unchecked(outages, chosen),
+        *attention.unchecked(outages, sums, chosen),
         *attention.slow(times, chosen),
         *attention.dropped(stats.dropped(window)),
     ]
@@ -71,7 +70,7 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
         "sentences": sentences,
         "is_bad": any(sentence.tone == "bad" for sentence in sentences),
         "clear_since": clock(window.start) if seconds <= _DAY else "",
-        "figures": _figures(chosen, sums, outages, times[-1], keys, minutes),
+        "figures": _figures(chosen, sums, outages, times[-1], keys),
         "is_empty": not (sums.checked or sums.unchecked or sums.failed_closed),
         "charts": {
             "requests": drawings.requests_chart(window, buckets, outages, now=now),
@@ -81,14 +80,14 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
         "drawing": chart(window, buckets, sums),
         "spans": tables.span_rows(chosen, buckets, times[:-1]),
         "outages": tables.outage_rows(outages, chosen),
-        "callers": tables.caller_rows(shown, _earlier(chosen, shown), now=now),
+        "callers": tables.caller_rows(shown, now=now),
         "earlier_heading": _("%(time)s before") % {"time": duration(seconds)},
         "all_callers": all_callers,
         "callers_link": chosen.link(callers=None if all_callers else "all") + "#rl-callers",
         "keys": keys,
         "percent_blocked": PERCENT_BLOCKED,
         "share_width": tables.SHARE_WIDTH,
-        "shadows": [tables.shadow_card(shadow, now=now) for shadow in trials(window, plan, most=MOST_SHADOWS)],
+        "shadows": [tables.shadow_card(shadow) for shadow in trials(window, plan, most=MOST_SHADOWS)],
     }
 
 
@@ -98,7 +97,6 @@ def _figures(
     outages: tuple[readings.Outage, ...],
     times: readings.Times,
     keys: stats.KeysOver,
-    minutes: tuple[stats.Traffic, ...],
 ) -> list[figures.Figure]:
     window, plan = chosen.window, chosen.plan
     seconds = (window.end - window.start).total_seconds()
@@ -108,18 +106,12 @@ def _figures(
     day_ago = readings.total(before(window, seconds=back), plan)
     keys_before = readings.keys_over(before(window, seconds=seconds), plan, percent=PERCENT_BLOCKED)
     return [
-        figures.checked(sums, day_ago, per_second=readings.per_second(minutes, now=chosen.now), when=when),
+        figures.checked(sums, day_ago, per_second=readings.per_second(plan, now=chosen.now), when=when),
         figures.blocked(sums, day_ago, when=when),
         figures.decision_time(times),
         figures.unchecked(sums, outages),
         figures.keys_over(keys, keys_before, chosen, when=_("the %(time)s before") % {"time": duration(seconds)}),
     ]
-
-
-def _earlier(chosen: Selection, callers: tuple[stats.CallerTraffic, ...]) -> dict[str, stats.Traffic]:
-    window = chosen.window
-    earlier = before(window, seconds=(window.end - window.start).total_seconds())
-    return readings.of_callers(earlier, chosen.plan, [caller.identity for caller in callers])
 
 
 def _can_open(request: HttpRequest, admin_site: AdminSite, model: type[Model]) -> bool:

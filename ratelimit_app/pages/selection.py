@@ -24,8 +24,6 @@ from ratelimit_app.models import Plan
 
 DEFAULT_RANGE = "1h"
 LONGEST_SPAN = timedelta(days=31)
-_BUCKET_STEPS = (60, 5 * 60, 15 * 60, 3600, 2 * 3600, 6 * 3600, 12 * 3600)
-_MOST_BUCKETS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ def selection(given: Mapping[str, str], *, now: datetime, keeps: tuple[str, ...]
                 )
             )
         else:
-            window, range_slug = _window(*span), ""
+            window, range_slug = stats.between(*span), ""
             parameters |= {"from": _in_url(window.start), "to": _in_url(window.end)}
     if range_slug and given.get("range"):
         parameters["range"] = range_slug
@@ -119,16 +117,6 @@ def _moment(text: str) -> datetime | None:
         return (timezone.make_aware(at) if timezone.is_naive(at) else at).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-
-
-def _window(start: datetime, end: datetime) -> stats.Window:
-    seconds = (end - start).total_seconds()
-    bucket = next((step for step in _BUCKET_STEPS if seconds / step <= _MOST_BUCKETS), _BUCKET_STEPS[-1])
-    return stats.Window(
-        start=datetime.fromtimestamp(start.timestamp() // bucket * bucket, tz=UTC),
-        end=datetime.fromtimestamp(-(-end.timestamp() // bucket) * bucket, tz=UTC),
-        bucket_seconds=bucket,
-    )
 
 
 def _in_url(at: datetime) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -79,6 +79,7 @@ class OutageRow:
     text: str
     link: str
     time: str
+    reasons: str
     outage: Outage
     unchecked: str
     failed_closed: str
@@ -100,13 +101,10 @@ class ShadowCard:
     blocked_share: str
     newly_hit: str
     active: str
-    since: str
 
 
-def caller_rows(
-    callers: Sequence[stats.CallerTraffic], earlier: Mapping[str, stats.Traffic], *, now: datetime
-) -> list[CallerRow]:
-    return [_caller_row(caller, earlier.get(caller.identity), now=now) for caller in callers]
+def caller_rows(callers: Sequence[stats.CallerTraffic], *, now: datetime) -> list[CallerRow]:
+    return [_caller_row(caller, now=now) for caller in callers]
 
 
 def span_rows(selection: Selection, buckets: Sequence[stats.Traffic], times: Sequence[Times]) -> list[SpanRow]:
@@ -138,19 +136,22 @@ def outage_rows(outages: Sequence[Outage], selection: Selection) -> list[OutageR
     """Newest first."""
     return [
         OutageRow(
-            text=between(outage.start, outage.end, now=selection.now),
+            text=_("since %(at)s") % {"at": moment(outage.start, now=selection.now)}
+            if outage.goes_on
+            else between(outage.start, outage.end, now=selection.now),
             link=selection.link_to_span(outage.start - timedelta(minutes=10), outage.end + timedelta(minutes=10)),
             time=duration(outage.seconds),
+            reasons=outage.reasons,
             outage=outage,
             unchecked=grouped(outage.unchecked),
             failed_closed=grouped(outage.failed_closed),
             local=grouped(outage.local),
         )
-        for outage in reversed(outages)
+        for outage in outages
     ]
 
 
-def shadow_card(trial: Trial, *, now: datetime) -> ShadowCard:
+def shadow_card(trial: Trial) -> ShadowCard:
     limit, traffic = trial.limit, trial.plan_traffic
     rule = _("%(requests)s per %(period)s, burst %(burst)s") % {
         "requests": grouped(limit.requests),
@@ -169,11 +170,10 @@ def shadow_card(trial: Trial, *, now: datetime) -> ShadowCard:
         blocked_share=_share(traffic.blocked, traffic.checked),
         newly_hit=grouped(trial.newly_hit),
         active=grouped(trial.active),
-        since=moment(trial.since, now=now) if trial.since else "",
     )
 
 
-def _caller_row(caller: stats.CallerTraffic, before: stats.Traffic | None, *, now: datetime) -> CallerRow:
+def _caller_row(caller: stats.CallerTraffic, *, now: datetime) -> CallerRow:
     traffic, key = caller.traffic, caller.key
     at = caller.last_blocked_at
     return CallerRow(
@@ -188,15 +188,15 @@ def _caller_row(caller: stats.CallerTraffic, before: stats.Traffic | None, *, no
         share=percent(traffic.blocked_share),
         share_width=round(min(1.0, traffic.blocked_share * 100 / (2 * PERCENT_BLOCKED)) * SHARE_WIDTH, 1),
         is_over=is_over(traffic),
-        earlier=_compared(traffic, before),
+        earlier=_compared(traffic, caller.before),
         last_blocked_at=at,
         last_blocked_minute=written(at, "Y-m-d H:i") if at else "",
         last_blocked=_ago(at, now=now) if at else _("none"),
     )
 
 
-def _compared(traffic: stats.Traffic, before: stats.Traffic | None) -> str:
-    if before is None or not before.checked:
+def _compared(traffic: stats.Traffic, before: stats.Traffic) -> str:
+    if not before.checked:
         return NOTHING
     difference = traffic.blocked_share - before.blocked_share
     arrow = "=" if abs(difference) < 0.002 else "↑" if difference > 0 else "↓"

@@ -2,6 +2,7 @@
 
     record()        one append; no I/O, no lock that a request could wait for      here
     counting        rows per minute, a sample of refusals in full                   tally
+    outages         since when which server could not be asked                      outages
     shipping        one flush thread per process freezes batches and sends them    flusher
 
 A killed process loses what it recorded since its last flush (refusals: `FLUSH_SECONDS`, the rest:
@@ -20,7 +21,19 @@ from ratelimit_app.limits import Caller, Decision
 from ratelimit_app.usage.flusher import BufferState, Flusher
 from ratelimit_app.usage.tally import LATENCY_BOUNDS, storable
 
-__all__ = ["EXIT_SECONDS", "LATENCY_BOUNDS", "BufferState", "flush", "record", "reset", "state", "storable"]
+__all__ = [
+    "EXIT_SECONDS",
+    "LATENCY_BOUNDS",
+    "BufferState",
+    "end_outage",
+    "flush",
+    "keep_to_itself",
+    "note_outage",
+    "record",
+    "reset",
+    "state",
+    "storable",
+]
 
 logger = logging.getLogger("ratelimit_app")
 
@@ -36,11 +49,28 @@ def record(decision: Decision, caller: Caller, *, route: str = "", method: str =
     """Take note of a decision and of the `seconds` it took. About a microsecond; never waits."""
     if decision.source == "off":
         return
-    flusher = _flushers.get(os.getpid()) or _first_of_this_process()
+    flusher = _this_flusher()
     if len(flusher.records) < flusher.size or flusher.relieve():
         flusher.records.append((decision, caller, route, method, seconds, time.time()))
     if not flusher.running:
         flusher.start()
+
+
+def note_outage(server: str, *, since: float, reason: str) -> None:
+    """Take note that a server could not be asked since then (seconds since 1970), and still cannot; "" is the one.
+
+    To be called when that begins and again while it lasts. Never waits for the queue.
+    """
+    flusher = _this_flusher()
+    flusher.outages.note(server, since=since, reason=reason)
+    flusher.start()
+
+
+def end_outage(server: str, *, since: float) -> None:
+    """Take note that a server answers again which could not be asked since then."""
+    flusher = _this_flusher()
+    flusher.outages.end(server, since=since)
+    flusher.start()
 
 
 def flush(timeout_seconds: float) -> bool:
@@ -59,6 +89,11 @@ def flush(timeout_seconds: float) -> bool:
         flusher.waiting.discard(shipped)
 
 
+def keep_to_itself() -> None:
+    """Ship nothing from this process any more, until `reset`: what it counts is for nobody."""
+    _this_flusher().stopped = True
+
+
 def state() -> BufferState:
     """What this process still holds and what it dropped, for pages and metrics."""
     return (_flushers.get(os.getpid()) or Flusher()).state()
@@ -70,6 +105,10 @@ def reset() -> None:
     if flusher is not None:
         flusher.stopped = True
         flusher.wake.set()
+
+
+def _this_flusher() -> Flusher:
+    return _flushers.get(os.getpid()) or _first_of_this_process()
 
 
 def _first_of_this_process() -> Flusher:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from ratelimit_app import conf, shipping
 from ratelimit_app.limits import Caller, Decision
+from ratelimit_app.usage.outages import Outages
 from ratelimit_app.usage.tally import Batch, Tally
 
 logger = logging.getLogger("ratelimit_app")
@@ -56,6 +57,7 @@ class Flusher:
         self.size = settings.buffer_size
         #: What requests append to.
         self.records: deque[Record] = deque()
+        self.outages = Outages()
         #: Set by `flush` for each that waits until all is shipped.
         self.waiting: set[threading.Event] = set()
         self.wake = threading.Event()
@@ -138,7 +140,8 @@ class Flusher:
         with self._counting:
             self._notice_overrun()
             everything = bool(waiting) or now >= self._next_counts or 2 * len(self._tally.rows) >= self.size
-            self._batches.extend(self._tally.freeze(everything=everything))
+            spans = self.outages.freeze(everything=everything)
+            self._batches.extend(self._tally.freeze(everything=everything, outages=spans))
         if everything:
             self._next_counts = now + settings.counts_flush_seconds
         self._ship()

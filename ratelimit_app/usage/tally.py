@@ -10,6 +10,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import Any
 
 from ratelimit_app.limits import Caller, Decision
@@ -27,9 +28,9 @@ _SAMPLES_PER_SECOND = 20.0
 _ROWS_IN_A_BATCH = 500
 _KEYS_REMEMBERED = 100_000
 #: How many counts a row of each table ends with, and their places in it.
-_WIDTHS = {"usage": 6, "refusals": 2, "decisions": 1}
+_WIDTHS = {"usage": 6, "refusals": 5, "decisions": 1}
 _ALLOWED, _REFUSED, _WOULD_REFUSE, _UNCHECKED, _FAILED_CLOSED, _LOCAL = range(6)
-_LIMIT_REFUSED, _LIMIT_WOULD_REFUSE = range(2)
+_LIMIT_REFUSED, _LIMIT_WOULD_REFUSE, _LIMIT_UNCHECKED, _LIMIT_FAILED_CLOSED, _LIMIT_LOCAL = range(5)
 
 _RowKey = tuple[Any, ...]
 Batch = dict[str, Any]
@@ -75,6 +76,8 @@ class Tally:
             self._note_key_use(caller.key_id, minute)
         if urgent:
             self._count_by_limit(decision, caller, storable(route, 200), minute)
+        if decision.unweighed or decision.source == "local":
+            self._count_without_redis(decision, caller, minute)
         if not decision.allowed:
             self._sample(decision, caller, route, method, at)
 
@@ -83,11 +86,15 @@ class Tally:
         self.dropped[kind] += count
         self._unshipped_drops[kind] += count
 
-    def freeze(self, *, everything: bool) -> list[Batch]:
-        """Take out what is urgent, or everything, as batches: an id, and a list of rows per table."""
+    def freeze(self, *, everything: bool, outages: Iterable[list[Any]] = ()) -> list[Batch]:
+        """Take out what is urgent, or everything, as batches: an id, and a list of rows per table.
+
+        `outages` are rows that go along.
+        """
         row_keys = list(self.rows if everything else self._urgent)
         counted = [(row_key[0], [*row_key[1:], *self.rows.pop(row_key)]) for row_key in row_keys]
         self._urgent.clear()
+        counted += [("outages", span) for span in outages]
         counted += [("samples", sample) for sample in self.samples]
         self.samples.clear()
         if everything:
@@ -133,6 +140,20 @@ class Tally:
         limit = decision.refused_by
         if limit is not None and decision.source != "unchecked":
             self._add("refusals", minute, identity, limit.id, route, place=_LIMIT_REFUSED, urgent=True)
+
+    def _count_without_redis(self, decision: Decision, caller: Caller, minute: int) -> None:
+        """What each limit did while Redis could not be asked; without the route: in an outage that is every request."""
+        undecided: list[tuple[int, int]] = []
+        if decision.source == "local":
+            undecided += [(weighed.limit.id, _LIMIT_LOCAL) for weighed in decision.weighed]
+        if decision.allowed:
+            undecided += [(limit.id, _LIMIT_UNCHECKED) for limit in decision.unweighed]
+        elif decision.source == "unchecked" and decision.refused_by is not None:
+            undecided.append((decision.refused_by.id, _LIMIT_FAILED_CLOSED))
+        for limit_id, place in undecided:
+            self._add(
+                "refusals", minute, caller.bucket_identity, limit_id, "", place=place, urgent=not decision.allowed
+            )
 
     def _note_key_use(self, key_id: int, minute: int) -> None:
         """Have a key's last use written, once a minute; one that was forgotten is just written again."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import random
 import uuid
+from collections import Counter
 from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from ratelimit_app.models import APIKey, Batch, DecisionMinute, Plan, RefusalMinute, UsageMinute
+from ratelimit_app.models import APIKey, Batch, KeyUse, OutageSpan, Plan
+from ratelimit_app.recording.statements import chunks, insert, table_of
+from ratelimit_app.resolutions import DECISIONS, LIMITS, MINUTE, PLANS, REFUSALS, USAGE, Fact
 from ratelimit_app.usage import LATENCY_BOUNDS
 
 #: name, plan, requests a minute, share blocked, share blocked in the last quarter of an hour.
@@ -34,7 +37,7 @@ def fill(*, minutes: int = 130) -> dict[str, APIKey]:
     now = timezone.now().replace(second=0, microsecond=0)
     plans = _plans()
     keys = {name: APIKey.objects.create_key(plan=plans[plan], name=name)[0] for name, plan, *_ in CALLERS}
-    usage, refusals, decisions = [], [], []
+    rows = Rows()
     trial = plans["pro"].limits.get(name="pro-2027")
     for ago in range(minutes, -1, -1):
         at = now - timedelta(minutes=ago)
@@ -45,41 +48,55 @@ def fill(*, minutes: int = 130) -> dict[str, APIKey]:
             lately = share_lately * max(0.0, math.sin((ago + 1) / 16 * math.pi)) if ago < 16 else 0.0
             blocked = 0 if is_out else int(calls * max(share, lately) * dice.uniform(0.9, 1.1))
             would = int((calls - blocked) * 0.031) if plan == "pro" and not is_out else 0
-            usage.append(
-                UsageMinute(
-                    minute=at,
-                    identity=keys[name].bucket_identity,
-                    plan_id=plans[plan].pk,
-                    allowed=0 if is_out else calls - blocked,
-                    refused=blocked,
-                    would_refuse=would,
-                    unchecked=calls if is_out else 0,
-                )
+            rows.used(
+                at,
+                keys[name],
+                allowed=0 if is_out else calls - blocked,
+                refused=blocked,
+                would_refuse=would,
+                unchecked=calls if is_out else 0,
             )
-            if would:
-                refusals.append(_refusals(at, keys[name], trial.pk, would_refuse=would))
-            if blocked:
-                refusals.append(_refusals(at, keys[name], plans[plan].limits.earliest("pk").pk, refused=blocked))
+            rows.limited(at, keys[name], trial.pk, would_refuse=would)
+            rows.limited(at, keys[name], plans[plan].limits.earliest("pk").pk, refused=blocked)
         for bound, per_thousand in (_SLOW_TIMES if ago in (41, 42) else _TIMES).items():
             assert bound in LATENCY_BOUNDS
-            count = int(30 * per_thousand * part * dice.uniform(0.8, 1.2))
-            decisions.append(DecisionMinute(minute=at, at_most_microseconds=bound, decisions=count))
+            rows.add(DECISIONS, at, bound, decisions=int(30 * per_thousand * part * dice.uniform(0.8, 1.2)))
     for ago in range(24 * 60, 25 * 60, 10):  # a day ago, ten minutes in one row
-        for name, plan, per_minute, share, _share_lately in CALLERS:
-            usage.append(
-                UsageMinute(
-                    minute=now - timedelta(minutes=ago),
-                    identity=keys[name].bucket_identity,
-                    plan_id=plans[plan].pk,
-                    allowed=int(per_minute * 11),
-                    refused=int(per_minute * 11 * share),
-                )
-            )
-    UsageMinute.objects.bulk_create(usage, batch_size=500)
-    RefusalMinute.objects.bulk_create(refusals, batch_size=500)
-    DecisionMinute.objects.bulk_create(decisions, batch_size=500)
+        for name, _plan, per_minute, share, _share_lately in CALLERS:
+            refused = int(per_minute * 11 * share)
+            rows.used(now - timedelta(minutes=ago), keys[name], allowed=per_minute * 11, refused=refused)
+    rows.write()
+    started, ended = (now - timedelta(minutes=ago) for ago in (OUTAGE_MINUTES_AGO[0], OUTAGE_MINUTES_AGO[-1] - 1))
+    OutageSpan.objects.create(gateway="g", started_at=started, error="timeout", last_seen_at=ended, ended=1)
+    KeyUse.objects.bulk_create(KeyUse(key_id=key.pk, last_used_at=now) for key in keys.values())
     Batch.objects.create(id=uuid.uuid4(), received_at=timezone.now())
     return keys
+
+
+class Rows:
+    """Counts by fact and key, to be written at once."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Fact, dict[tuple[object, ...], Counter[str]]] = {}
+
+    def used(self, at: datetime, key: APIKey, **counts: int) -> None:
+        self.add(USAGE, at, key.bucket_identity, key.plan_id, **counts)
+        self.add(PLANS, at, key.plan_id, **counts)
+
+    def limited(self, at: datetime, key: APIKey, limit_id: int, **counts: int) -> None:
+        if any(counts.values()):
+            self.add(REFUSALS, at, key.bucket_identity, limit_id, "api-items", **counts)
+            self.add(LIMITS, at, limit_id, "api-items", **counts)
+
+    def add(self, fact: Fact, *key: object, **counts: int) -> None:
+        self._counts.setdefault(fact, {}).setdefault(key, Counter()).update(counts)
+
+    def write(self) -> None:
+        for fact, counted in self._counts.items():
+            table = table_of(fact, MINUTE)
+            rows = [(*key, *(counts[name] for name in fact.values)) for key, counts in counted.items()]
+            for chunk in chunks(table, rows, using="default"):
+                insert(table, chunk, using="default")
 
 
 def _plans() -> dict[str, Plan]:
@@ -90,7 +107,3 @@ def _plans() -> dict[str, Plan]:
         plan.limits.create(name=plan.slug, requests=requests, period_seconds=60, burst=burst)
     plans["pro"].limits.create(name="pro-2027", requests=300, period_seconds=60, burst=50, mode="shadow")
     return plans
-
-
-def _refusals(at: datetime, key: APIKey, limit_id: int, **counts: int) -> RefusalMinute:
-    return RefusalMinute(minute=at, identity=key.bucket_identity, limit_id=limit_id, route="api-items", **counts)

@@ -1,0 +1,80 @@
+"""What happened lately? The queries behind the pages, answered as values.
+
+    windows     which span, in how coarse buckets
+    traffic     allowed, refused and undecided requests over time
+    callers     who was hurt most, and how many keys were
+    limits      which limits refused, on which routes, whom
+    outages     when Redis could not be asked, and what happened meanwhile
+    times       how long decisions took
+    health      what arrived when, and what did not
+    rows        where the numbers come from: minutes, hours and days as one
+
+Each answer costs a fixed number of queries, however many keys there are and however long the span
+is. Times are UTC. Numbers are exact: a span is summed from minutes where they are not rolled up yet.
+"""
+
+from ratelimit_app.stats.callers import (
+    NO_KEY,
+    OTHERS,
+    CallerTraffic,
+    KeysOver,
+    keys_active,
+    keys_newly_hit,
+    keys_over,
+    newest_keys,
+    top_callers,
+)
+from ratelimit_app.stats.health import dropped, newest_data_at
+from ratelimit_app.stats.limits import (
+    CallerOfLimit,
+    LimitTraffic,
+    RouteTraffic,
+    ShadowLimit,
+    by_limit,
+    by_route,
+    callers_of_limit,
+    shadow_limits,
+)
+from ratelimit_app.stats.outages import Outage, OutageCaller, outage_callers, outage_limits, outage_window, outages
+from ratelimit_app.stats.times import DecisionTimes, decision_times, decision_times_over_time
+from ratelimit_app.stats.traffic import Traffic, total, traffic
+from ratelimit_app.stats.windows import RANGES, Range, Window, between, window
+
+__all__ = [
+    "NO_KEY",
+    "OTHERS",
+    "RANGES",
+    "CallerOfLimit",
+    "CallerTraffic",
+    "DecisionTimes",
+    "KeysOver",
+    "LimitTraffic",
+    "Outage",
+    "OutageCaller",
+    "Range",
+    "RouteTraffic",
+    "ShadowLimit",
+    "Traffic",
+    "Window",
+    "between",
+    "by_limit",
+    "by_route",
+    "callers_of_limit",
+    "decision_times",
+    "decision_times_over_time",
+    "dropped",
+    "keys_active",
+    "keys_newly_hit",
+    "keys_over",
+    "newest_data_at",
+    "newest_keys",
+    "outage_callers",
+    "outage_limits",
+    "outage_window",
+    "outages",
+    "shadow_limits",
+    "top_callers",
+    "total",
+    "traffic",
+    "window",
+]

@@ -1,0 +1,175 @@
+"""Who was hurt most, and how many keys were?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ratelimit_app import resolutions
+from ratelimit_app.models import APIKey, KeyUse, UsageMinute
+from ratelimit_app.models.usage import OVERFLOW
+from ratelimit_app.resolutions import USAGE
+from ratelimit_app.stats.rows import AT, Selection, sums
+from ratelimit_app.stats.traffic import Traffic, outcomes
+from ratelimit_app.stats.windows import Window
+
+#: The identity of callers without a key.
+NO_KEY = ""
+#: The identity of all that no longer fitted into a buffer.
+OTHERS = OVERFLOW
+#: So many keys over a share are counted; those that were blocked most, so more than this are a few thousand at least.
+MOST_OVER = 5_000
+#: When fewer were blocked than a page shows, the rest of its callers are looked for in so many recent rows.
+_RECENT_ROWS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class CallerTraffic:
+    """What one caller got in a window."""
+
+    #: The key's bucket identity, "" for callers without a key, "*" for what overflowed a buffer.
+    identity: str
+    traffic: Traffic
+    #: What it got in the span of the same length before.
+    before: Traffic
+    #: When the minute, hour or day of the last refusal began, or None when nothing was refused.
+    last_blocked_at: datetime | None
+    #: The newest key with this identity, or None: no key, the overflow, or a deleted key.
+    key: APIKey | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeysOver:
+    """How many keys were blocked more than a share of their requests."""
+
+    over: int
+    #: Keys that sent anything.
+    active: int
+
+
+def top_callers(within: Window, *, limit: int = 20, plan_id: int | None = None) -> tuple[CallerTraffic, ...]:
+    """The callers that were blocked most; when they are few, also some that were not, those that sent most first."""
+    filters = {} if plan_id is None else {"plan_id": plan_id}
+    identities = _most_blocked(within, limit=limit, filters=filters)
+    identities += _recently_active(within, limit=limit, besides=identities, filters=filters)
+    now = _by_caller(within, identities, filters)
+    before = _by_caller(within.before, identities, filters)
+    keys = newest_keys(identities)
+    found = [
+        CallerTraffic(
+            identity=identity,
+            traffic=now[identity].as_traffic(within),
+            before=before[identity].as_traffic(within.before),
+            last_blocked_at=now[identity].last_blocked_at,
+            key=keys.get(identity),
+        )
+        for identity in identities
+    ]
+    found.sort(key=lambda row: (-row.traffic.blocked, -row.traffic.allowed, row.identity))
+    return tuple(found[:limit])
+
+
+def newest_keys(identities: Iterable[str]) -> dict[str, APIKey]:
+    """The newest key of each identity that has one, with its plan."""
+    known = [identity for identity in identities if identity not in (NO_KEY, OTHERS)]
+    keys = APIKey.objects.filter(bucket_identity__in=known).select_related("plan").order_by("pk")
+    return {key.bucket_identity: key for key in keys}
+
+
+def keys_over(within: Window, *, percent: int, plan_id: int | None = None) -> KeysOver:
+    """How many keys were blocked more than `percent` of what they sent; counted up to `MOST_OVER`."""
+    where = {} if plan_id is None else {"plan_id": plan_id}
+    selection = Selection(USAGE, within)
+    blocked, blocked_parameters = selection.table("identity", "allowed", "refused", where=where, only=["refused"])
+    everything, parameters = selection.table("allowed", where=where, same="identity = suspect.identity")
+    # Who was not over the share where it was blocked was not over it altogether; of the others each is
+    # looked up. Whole numbers on both sides: a share in floats would depend on the database.
+    [(over,)] = selection.fetch(
+        "SELECT COUNT(*) FROM (SELECT identity, SUM(refused) AS refused "  # noqa: S608 (names are the models' own)
+        f"FROM {blocked} AS blocked WHERE identity NOT IN (%s, %s) GROUP BY identity "
+        "HAVING SUM(refused) * %s > SUM(allowed) * %s ORDER BY SUM(refused) DESC LIMIT %s) AS suspect "
+        f"WHERE suspect.refused * %s > %s * (SELECT SUM(allowed) FROM {everything} AS everything)",
+        [*blocked_parameters, NO_KEY, OTHERS, 100 - percent, percent, MOST_OVER, 100 - percent, percent, *parameters],
+    )
+    return KeysOver(over=over, active=_active(within, selection, where))
+
+
+def keys_active(within: Window, *, plan_id: int) -> int:
+    """How many keys sent anything on a plan."""
+    return _active(within, Selection(USAGE, within), {"plan_id": plan_id})
+
+
+def keys_newly_hit(within: Window, *, plan_id: int) -> int:
+    """How many keys limits in shadow would have refused on a plan, that no limit refused."""
+    selection = Selection(USAGE, within)
+    rows, parameters = selection.table(
+        "identity", "refused", "would_refuse", where={"plan_id": plan_id}, only=["refused", "would_refuse"]
+    )
+    [(hit,)] = selection.fetch(
+        f"SELECT COUNT(*) FROM (SELECT identity FROM {rows} AS counted "  # noqa: S608 (names are the models' own)
+        "WHERE identity NOT IN (%s, %s) GROUP BY identity HAVING SUM(refused) = 0 AND SUM(would_refuse) > 0) AS hit",
+        [*parameters, NO_KEY, OTHERS],
+    )
+    return int(hit)
+
+
+class _Sum:
+    """What one caller got, added up over pieces of time."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.last_blocked_at: datetime | None = None
+
+    def as_traffic(self, within: Window) -> Traffic:
+        return Traffic(at=within.start, **self.counts)
+
+
+def _by_caller(within: Window, identities: list[str], filters: dict[str, Any]) -> dict[str, _Sum]:
+    found = {identity: _Sum() for identity in identities}
+    for row in sums(USAGE, within, by=["identity", AT], identity__in=identities, **filters):
+        caller = found[row["identity"]]
+        caller.counts.update(outcomes(row))
+        if row["refused"] and (caller.last_blocked_at is None or row[AT] > caller.last_blocked_at):
+            caller.last_blocked_at = row[AT]
+    return found
+
+
+def _most_blocked(within: Window, *, limit: int, filters: dict[str, Any]) -> list[str]:
+    selection = Selection(USAGE, within)
+    rows, parameters = selection.table("identity", "refused", where=filters, only=["refused"])
+    found = selection.fetch(
+        f"SELECT identity, SUM(refused) AS total FROM {rows} AS blocked "  # noqa: S608 (names are the models' own)
+        "GROUP BY identity ORDER BY total DESC, identity LIMIT %s",
+        [*parameters, limit],
+    )
+    return [identity for identity, _total in found]
+
+
+def _recently_active(within: Window, *, limit: int, besides: list[str], filters: dict[str, Any]) -> list[str]:
+    """Not by all rows of the window, which may be millions: by the newest ones, as far as minutes are kept."""
+    rows = (
+        UsageMinute.objects.filter(minute__gte=within.start, minute__lt=within.end, **filters)
+        .order_by("-minute", "-identity")
+        .values_list("identity", "allowed")[:_RECENT_ROWS]
+    )
+    sent: Counter[str] = Counter()
+    for identity, allowed in rows:
+        sent[identity] += allowed
+    ranked = sorted(sent, key=lambda identity: (-sent[identity], identity))
+    return [identity for identity in ranked if identity not in besides][: limit - len(besides)]
+
+
+def _active(within: Window, selection: Selection, where: dict[str, Any]) -> int:
+    if within.end > datetime.now(UTC) and not where:
+        # The keys know when they were last used; counting them among all rows would take seconds.
+        since = resolutions.moment(within.start.timestamp())
+        return KeyUse.objects.filter(last_used_at__gte=since).count()
+    rows, parameters = selection.table("identity", where=where)
+    [(active,)] = selection.fetch(
+        f"SELECT COUNT(DISTINCT identity) FROM {rows} AS counted WHERE identity NOT IN (%s, %s)",  # noqa: S608 (names are the models' own)
+        [*parameters, NO_KEY, OTHERS],
+    )
+    return int(active)

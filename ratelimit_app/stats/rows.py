@@ -1,0 +1,93 @@
+"""How is a span read that lies in minutes, hours and days? As one: by a union over the tables that hold its pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import connections, router
+from django.db.models import F, Q, Sum
+
+from ratelimit_app import resolutions
+from ratelimit_app.resolutions import DAY, Fact, Piece, Resolution
+from ratelimit_app.stats.windows import Window
+
+#: The column, in answers, of when a row's minute, hour or day begins.
+AT = "at"
+
+
+def pieces(within: Window, *, coarsest: Resolution = DAY) -> tuple[Piece, ...]:
+    """Which rows hold a window."""
+    start, end = int(within.start.timestamp()), int(within.end.timestamp())
+    return resolutions.pieces(start, end, reached=resolutions.reaches(), coarsest=coarsest)
+
+
+def sums(
+    fact: Fact, within: Window, *conditions: Q, by: Iterable[str], coarsest: Resolution = DAY, **filters: Any
+) -> list[dict[str, Any]]:
+    """What a fact adds up to within a window, by some columns of its key, and by `AT`.
+
+    A group may come several times, once for each piece of the window: the caller adds up.
+    """
+    parts = []
+    for piece in pieces(within, coarsest=coarsest):
+        name = piece.resolution.name
+        span = {f"{name}__gte": _at(piece.start), f"{name}__lt": _at(piece.end)}
+        rows = fact.tables[piece.resolution]._base_manager.filter(*conditions, **span, **filters).order_by()
+        parts.append(
+            rows.annotate(**{AT: F(name)}).values(*by).annotate(**{f"{value}_sum": Sum(value) for value in fact.values})
+        )
+    if not parts:
+        return []
+    return [
+        # Sums of big integers arrive as Decimal from some databases.
+        {name.removesuffix("_sum"): int(value) if name.endswith("_sum") else value for name, value in row.items()}
+        for row in parts[0].union(*parts[1:], all=True)
+    ]
+
+
+class Selection:
+    """Raw rows of a window as a table in SQL, for what the ORM cannot say over a union: ranks and counts of groups."""
+
+    def __init__(self, fact: Fact, within: Window) -> None:
+        self._fact = fact
+        self._pieces = pieces(within)
+        self.using = router.db_for_read(fact.tables[resolutions.MINUTE])
+
+    def table(
+        self, *columns: str, where: Mapping[str, Any] | None = None, only: Sequence[str] = (), same: str = ""
+    ) -> tuple[str, list[Any]]:
+        """SQL of all rows with these columns, and its parameters.
+
+        `where` says what columns must equal, `only` names some of which one must be above zero,
+        `same` is SQL that must be true of each row.
+        """
+        connection = connections[self.using]
+        quote, parts, parameters = connection.ops.quote_name, [], []
+        for piece in self._pieces:
+            model, time = self._fact.tables[piece.resolution], piece.resolution.name
+            conditions = [f"{quote(time)} >= %s", f"{quote(time)} < %s"]
+            as_stored = resolutions.field(model, time).get_db_prep_value
+            parameters += [as_stored(_at(edge), connection) for edge in (piece.start, piece.end)]
+            for name, value in (where or {}).items():
+                conditions.append(f"{quote(name)} = %s")
+                parameters.append(value)
+            if only:
+                conditions.append(f"({' OR '.join(f'{quote(name)} > 0' for name in only)})")
+            if same:
+                conditions.append(same)
+            parts.append(
+                f"SELECT {', '.join(map(quote, columns))} FROM {quote(model._meta.db_table)} "  # noqa: S608 (names are the models' own)
+                f"WHERE {' AND '.join(conditions)}"
+            )
+        return f"({' UNION ALL '.join(parts)})", parameters
+
+    def fetch(self, statement: str, parameters: Iterable[Any]) -> list[tuple[Any, ...]]:
+        with connections[self.using].cursor() as cursor:
+            cursor.execute(statement, list(parameters))
+            return list(cursor.fetchall())
+
+
+def _at(seconds: int) -> datetime:
+    return resolutions.moment(seconds)
