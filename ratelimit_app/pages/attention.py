@@ -15,7 +15,7 @@ from ratelimit_app import stats
 from ratelimit_app.pages.naming import name_of
 from ratelimit_app.pages.readings import Outage, Times
 from ratelimit_app.pages.selection import Selection
-from ratelimit_app.pages.text import between, clock, duration, grouped, milliseconds, moment, percent
+from ratelimit_app.pages.text import between, duration, grouped, milliseconds, moment, percent
 
 #: A key that is blocked for more than this share of its requests is worth a look.
 PERCENT_BLOCKED = 5
@@ -138,7 +138,7 @@ def slow(times: Sequence[Times], selection: Selection) -> list[Sentence]:
         _("Decisions were slow: <strong>p99 {p99}</strong>, budget {budget}; worst at {at} ({worst})."),
         p99=milliseconds(p99),
         budget=milliseconds(BUDGET_MICROSECONDS),
-        at=clock(worst.at),
+        at=moment(worst.at, now=selection.now),
         worst=milliseconds(worst.p99_microseconds or 0),
     )
     return [Sentence(_("slow"), "", text, "#rl-times", _("See the times"))]

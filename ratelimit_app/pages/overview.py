@@ -22,7 +22,7 @@ from ratelimit_app.pages.attention import BUDGET_MICROSECONDS, PERCENT_BLOCKED
 from ratelimit_app.pages.chart import chart
 from ratelimit_app.pages.frame import RANGE_LABELS, answer, frame, is_late
 from ratelimit_app.pages.selection import Selection, before, selection
-from ratelimit_app.pages.text import clock, duration
+from ratelimit_app.pages.text import duration, moment
 from ratelimit_app.pages.trials import trials
 
 #: Callers in the table: at first, and when all are asked for.
@@ -69,7 +69,7 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
     return {
         "sentences": sentences,
         "is_bad": any(sentence.tone == "bad" for sentence in sentences),
-        "clear_since": clock(window.start) if seconds <= _DAY else "",
+        "clear_since": moment(window.start, now=now) if seconds <= _DAY else "",
         "figures": _figures(chosen, sums, outages, times[-1], keys),
         "is_empty": not (sums.checked or sums.unchecked or sums.failed_closed),
         "charts": {

@@ -44,6 +44,23 @@ def test_three_charts_are_drawn(visit: Any) -> None:
         assert page.locator(f"[data-chart={name}] canvas").count() == 1
 
 
+def test_charts_follow_the_theme_and_the_window(visit: Any) -> None:
+    seeded.fill()
+    page = visit(URL).page
+    plot = page.locator("[data-chart=requests]")
+    before = plot.locator("canvas").evaluate("canvas => canvas.toDataURL()")
+
+    page.locator(".theme-toggle").first.click()
+    page.set_viewport_size({"width": 700, "height": 900})
+
+    plot.locator("canvas").wait_for()
+    page.locator("html[data-theme=dark]").wait_for()
+    width = plot.bounding_box()["width"]
+    page.locator(f"[data-chart=requests] .u-wrap[style*='width: {width:.0f}px']").wait_for()
+    assert page.locator("[data-chart] canvas").count() == 3
+    assert plot.locator("canvas").evaluate("canvas => canvas.toDataURL()") != before
+
+
 def test_another_range_shows_another_time(visit: Any) -> None:
     seeded.fill()
     page = visit(URL).page
