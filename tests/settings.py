@@ -36,7 +36,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "tests.browser.policy.StrictPolicy",
+    "tests.browser.policy.strict_policy",
 ]
 
 TEMPLATES = [

@@ -54,7 +54,9 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
     keys = readings.keys_over(window, plan, percent=PERCENT_BLOCKED)
     callers = readings.callers(window, plan, most=ALL_CALLERS)
     worst = attention.worst_of(callers)
-    since = readings.since_when(window, plan, worst, percent=PERCENT_BLOCKED) if worst else None
+    # Asked on a good day too: what a page costs must not depend on how bad it is.
+    identity = worst.identity if worst else stats.OTHERS
+    since = readings.since_when(window, plan, identity, percent=PERCENT_BLOCKED)
     sentences = [
         *attention.switched_off(conf.current().mode),
         *attention.late(newest, now=now, is_late=is_late(newest, now=now)),

@@ -89,11 +89,11 @@ def keys_over(window: stats.Window, plan: Plan | None, *, percent: int) -> stats
 
 
 def since_when(
-    window: stats.Window, plan: Plan | None, caller: stats.CallerTraffic, *, percent: int
+    window: stats.Window, plan: Plan | None, identity: str, *, percent: int
 ) -> tuple[datetime, datetime] | None:
     """When the caller's newest run of buckets over `percent` begins and ends; None without any."""
     run: list[datetime] = []
-    for part in reversed(stats.traffic(window, plan_id=_id(plan), identity=caller.identity)):
+    for part in reversed(stats.traffic(window, plan_id=_id(plan), identity=identity)):
         if part.blocked * 100 > part.checked * percent:
             run.append(part.at)
         elif run and part.checked:
