@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help demo test test-servers test-newest faults soak bench bench-check lint format types contract migrations-check wheel check requirements clean
+.PHONY: help demo test test-servers test-pages screenshots test-newest faults soak bench bench-check lint format types contract migrations-check wheel check requirements clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -19,6 +19,12 @@ test: $(VENV)/.tests ## Run the tests, on an embedded Valkey and SQLite
 
 test-servers: $(VENV)/.tests ## Run the tests on an installed Redis, PostgreSQL and RabbitMQ
 	@$(RUN) -m tests.on_installed_servers -n 2 $(ARGS)
+
+test-pages: $(VENV)/.tests ## Run the tests of the pages in an installed Chromium
+	@$(RUN) -m pytest -n 2 tests/browser $(ARGS)
+
+screenshots: $(VENV)/.tests ## Renew the pictures of the pages in docs/
+	@$(RUN) -m pytest tests/browser/screenshots.py $(ARGS)
 
 test-newest: ## Run the tests on the newest Django; PYTHON=python3.13 says where
 	@$(MAKE) --no-print-directory VENV=.venv-newest-$(notdir $(or $(PYTHON),python3)) .test-newest

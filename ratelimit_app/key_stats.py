@@ -1,21 +1,23 @@
 """What did one key get, and why? The queries behind the pages about keys, answered as values.
 
 Counts hang on the bucket identity, so a key and those it replaced are one here. Each function costs
-one query, or two, however many keys and rows there are.
+the same few queries, however many keys and rows there are.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db.models import Sum
-from django.db.models.functions import TruncHour
 
 from ratelimit_app import stats
-from ratelimit_app.models import DroppedMinute, PlanLimit, Refusal, RefusalMinute, UsageMinute
+from ratelimit_app.models import DroppedMinute, PlanLimit, Refusal, RefusalMinute
+from ratelimit_app.resolutions import HOUR, REFUSALS, USAGE, seconds_of
+from ratelimit_app.stats.rows import AT, sums
 
 HOURS = 24
 
@@ -42,60 +44,28 @@ class RouteRefusals:
 
 def last_day(identities: Sequence[str], *, now: datetime) -> dict[str, tuple[Hour, ...]]:
     """The last 24 hours of each caller, oldest first, the one that is still filling included."""
-    first = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=HOURS - 1)
-    rows = (
-        UsageMinute.objects.filter(identity__in=identities, minute__gte=first)
-        .annotate(hour=TruncHour("minute", tzinfo=UTC))
-        .values("identity", "hour")
-        .annotate(allowed_sum=Sum("allowed"), blocked_sum=Sum("refused"))
-        .order_by()
-    )
+    day = stats.window(stats.Range("", HOURS * 3600, 3600), now=now.astimezone(UTC))
+    start = int(day.start.timestamp())
     days = {identity: [Hour()] * HOURS for identity in identities}
-    for row in rows:
-        place = int((row["hour"] - first).total_seconds()) // 3600
-        if 0 <= place < HOURS:
-            days[row["identity"]][place] = Hour(int(row["allowed_sum"]), int(row["blocked_sum"]))
+    for row in sums(USAGE, day, by=[AT, "identity"], coarsest=HOUR, identity__in=identities):
+        hours, place = days[row["identity"]], (seconds_of(row[AT]) - start) // 3600
+        so_far = hours[place]
+        hours[place] = Hour(so_far.allowed + row["allowed"], so_far.blocked + row["refused"])
     return {identity: tuple(hours) for identity, hours in days.items()}
-
-
-def traffic(identity: str, within: stats.Window) -> tuple[stats.Traffic, ...]:
-    """Traffic of one caller, one entry per bucket of the window, the empty ones included."""
-    columns = {
-        "allowed": "allowed",
-        "refused": "blocked",
-        "would_refuse": "would_block",
-        "unchecked": "unchecked",
-        "failed_closed": "failed_closed",
-        "local": "local",
-    }
-    sums: dict[int, dict[str, int]] = {}
-    rows = UsageMinute.objects.filter(identity=identity, minute__gte=within.start, minute__lt=within.end)
-    for minute, *counts in rows.values_list("minute", *columns):
-        bucket = int((minute - within.start).total_seconds()) // within.bucket_seconds
-        summed = sums.setdefault(bucket, dict.fromkeys(columns.values(), 0))
-        for name, count in zip(columns.values(), counts, strict=True):
-            summed[name] += count
-    return tuple(stats.Traffic(at=at, **sums.get(bucket, {})) for bucket, at in enumerate(within.starts))
 
 
 def refusals_by_route(identity: str, within: stats.Window, *, limit: int = 20) -> tuple[RouteRefusals, ...]:
     """Where one caller was refused, most often first. Allowed requests are counted without their route."""
-    rows = list(
-        RefusalMinute.objects.filter(identity=identity, minute__gte=within.start, minute__lt=within.end)
-        .values("route", "limit_id")
-        .annotate(blocked_sum=Sum("refused"), would_block_sum=Sum("would_refuse"))
-        .order_by("-blocked_sum", "-would_block_sum", "route", "limit_id")[:limit]
-    )
-    names = dict(PlanLimit.objects.filter(pk__in={row["limit_id"] for row in rows}).values_list("pk", "name"))
+    counts: dict[tuple[str, int], Counter[str]] = {}
+    for row in sums(REFUSALS, within, by=["route", "limit_id"], identity=identity):
+        counted = {"blocked": row["refused"], "would_block": row["would_refuse"]}
+        counts.setdefault((row["route"], row["limit_id"]), Counter()).update(counted)
+    some = {key: count for key, count in counts.items() if count.total()}
+    most = sorted(some, key=lambda key: (-some[key]["blocked"], -some[key]["would_block"], key))[:limit]
+    names = dict(PlanLimit.objects.filter(pk__in={limit_id for _, limit_id in most}).values_list("pk", "name"))
     return tuple(
-        RouteRefusals(
-            route=row["route"],
-            limit_id=row["limit_id"],
-            limit_name=names.get(row["limit_id"], ""),
-            blocked=int(row["blocked_sum"]),
-            would_block=int(row["would_block_sum"]),
-        )
-        for row in rows
+        RouteRefusals(route=route, limit_id=limit_id, limit_name=names.get(limit_id, ""), **some[route, limit_id])
+        for route, limit_id in most
     )
 
 

@@ -12,7 +12,7 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.utils import timezone
 
-from ratelimit_app.models import Batch
+from ratelimit_app.models import Batch, OutageSpan
 from tests import statistics
 
 URL = "/admin/ratelimit_app/overview/"
@@ -47,12 +47,21 @@ def look(client: Client, query: str = "") -> Page:
     return Page(answer.content.decode())
 
 
-def minute(ago: int = 0) -> datetime:
-    return timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=ago)
+def minute(ago: int = 0, *, now: datetime | None = None) -> datetime:
+    return (now or timezone.now()).replace(second=0, microsecond=0) - timedelta(minutes=ago)
 
 
-def used(identity: str, *, ago: int = 0, **counts: Any) -> None:
-    statistics.used(identity, at=minute(ago), **counts)
+def used(identity: str, *, ago: int = 0, now: datetime | None = None, plan_id: int = 1, **counts: Any) -> None:
+    """Traffic so many minutes ago, as seen from `now`: the same for calls whose minutes have to fit together."""
+    statistics.used(identity, at=minute(ago, now=now), plan_id=plan_id, **counts)
+
+
+def redis_was_gone(*, ago: int, minutes: int, now: datetime | None = None, ended: bool = True) -> None:
+    """An outage as one gateway told it: it began so many minutes ago, and lasted so long."""
+    start = minute(ago, now=now)
+    OutageSpan.objects.create(
+        gateway="g", started_at=start, error="timeout", last_seen_at=start + timedelta(minutes=minutes), ended=ended
+    )
 
 
 def arrived(seconds_ago: float = 0) -> datetime:

@@ -156,7 +156,7 @@ def would_have_blocked(browser: requests.Session, project: Project) -> int:
     """What the overview says of limits in shadow."""
     page = browser.get(f"http://127.0.0.1:{project.port}/admin/ratelimit_app/overview/", timeout=10).text
     shadow = page.partition('id="rl-shadow"')[2].partition("</section>")[0]
-    return sum(int(count) for count in re.findall(r'<td class="rl-number">(\d+)</td>', shadow))
+    return sum(int(count) for count in re.findall(r'<data value="(\d+)"', shadow))
 
 
 FAIL_CLOSED = """

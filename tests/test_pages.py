@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -12,6 +14,7 @@ from django.test import Client
 
 from ratelimit_app import stats
 from ratelimit_app.models import DecisionMinute, DroppedMinute, KeyUse
+from ratelimit_app.pages.text import NOTHING
 from tests import statistics
 from tests.overview_page import URL, arrived, look, minute, sign_in_viewer, used
 
@@ -24,10 +27,11 @@ def viewer(db: None) -> Client:
 
 
 def test_nobody_in_particular_is_sent_to_the_login() -> None:
-    answer = Client().get(URL)
+    for accept in ("text/html", "application/json"):
+        answer = Client().get(URL, headers={"accept": accept})
 
-    assert answer.status_code == 302
-    assert "/login/" in answer["Location"]
+        assert answer.status_code == 302
+        assert "/login/" in answer["Location"]
 
 
 def test_staff_without_the_permission_get_403_and_no_entry() -> None:
@@ -37,6 +41,7 @@ def test_staff_without_the_permission_get_403_and_no_entry() -> None:
     client.force_login(user)
 
     assert client.get(URL).status_code == 403
+    assert client.get(URL, headers={"accept": "application/json"}).status_code == 403
     assert URL not in client.get("/admin/").content.decode()
 
 
@@ -54,7 +59,7 @@ def test_there_is_nothing_to_add_change_or_delete(admin_client: Client) -> None:
 def test_the_figures_are_the_sums_of_the_window(viewer: Client, make_plan: Any, make_key: Any) -> None:
     key, _ = make_key(make_plan("Free"), name="Nightly ETL")
     used(key.bucket_identity, ago=2, allowed=900, refused=60)
-    used(key.bucket_identity, ago=30, allowed=100_000, refused=40)
+    used(key.bucket_identity, ago=20, allowed=100, refused=40)
     used("", ago=2, allowed=1_000, unchecked=7, failed_closed=2)
     KeyUse.objects.create(key_id=key.pk, last_used_at=minute(2))
     DecisionMinute.objects.create(minute=minute(), at_most_microseconds=300, decisions=98)
@@ -64,10 +69,23 @@ def test_the_figures_are_the_sums_of_the_window(viewer: Client, make_plan: Any, 
 
     figures = [d["value"] for d in page.all("data") if d.get("class") == "rl-value"]
     assert [float(value or "") for value in figures] == [1_960, 3.0612, 2.0, 7, 1]
-    assert "Blocked 3.1 % 60 requests" in page.text
-    assert "p99 decision time ≤ 2.0 ms p50 ≤ 0.30 ms" in page.text
-    assert "Unchecked 7 let through undecided; 2 answered 503" in page.text
-    assert "Keys over 5 % blocked 1 of 1 active" in page.text
+    assert "Requests checked 1,960" in page.text
+    assert "Blocked 3.1 % 60 nothing a day ago" in page.text
+    assert "p99 decision time ≤ 2 ms p50 0.3 ms, budget 5 ms" in page.text
+    assert "Unchecked 7 no outage" in page.text
+    assert "Keys over 5 % blocked 1 of 1 active 1 in the 15 min before" in page.text
+
+
+def test_figures_are_compared_with_a_day_ago(viewer: Client) -> None:
+    used("x", ago=2, allowed=900, refused=100)
+    used("x", ago=24 * 60 + 2, allowed=400, refused=100)
+    used("x", ago=24 * 60 + 70, allowed=50)  # not at this hour
+
+    text = look(viewer, "?range=1h").text
+
+    assert "Requests checked 1,000" in text
+    assert "now, +100 % on a day ago" in text
+    assert "Blocked 10.0 % 100 20.0 % a day ago" in text
 
 
 def test_slower_than_the_histogram_reaches_is_said_to_be_over_its_end(viewer: Client) -> None:
@@ -87,12 +105,34 @@ def test_callers_are_listed_by_name_with_their_share_and_last_block(
 
     text = look(viewer).text
 
-    rows = text[text.index("Last block (UTC)") :]
-    last_block = minute(3).astimezone(UTC).strftime("%Y-%m-%d %H:%M")
-    assert f"Nightly ETL rl_live_{key.public_id}… · Free 50 50 over 5 % 50.0 % 0 {last_block}" in rows
-    assert "no key 10,000 1 <0.1 % 0" in rows
-    assert "other (overflow) 5 0 0.0 % 0 none" in rows
-    assert "a deleted key 4 0 0.0 % 0 none" in rows
+    rows = text[text.index("Last block") :]
+    known = f"Nightly ETL rl_live_{key.public_id}… · Free 100 50 50.0 % over 5 % {NOTHING}"
+    assert re.search(known + r" \d min ago", rows)
+    assert f"no key 10,001 1 <0.1 % {NOTHING} " in rows
+    assert f"other (overflow) 5 0 0.0 % {NOTHING} none" in rows
+    assert f"a deleted key 4 0 0.0 % {NOTHING} none" in rows
+
+
+def test_callers_are_compared_with_the_time_before(viewer: Client) -> None:
+    for identity, before, now in (("up", 10, 30), ("down", 30, 10), ("same", 20, 20)):
+        used(identity, ago=90, allowed=100 - before, refused=before)
+        used(identity, ago=5, allowed=100 - now, refused=now)
+
+    text = look(viewer).text
+
+    assert "30.0 % over 5 % ↑ 10.0 %" in text
+    assert "10.0 % over 5 % ↓ 30.0 %" in text
+    assert "20.0 % over 5 % = 20.0 %" in text
+
+
+def test_a_few_callers_are_listed_and_all_when_asked(viewer: Client) -> None:
+    for number in range(9):
+        used(f"x{number}", ago=1, allowed=10, refused=number)
+
+    assert look(viewer).text.count("a deleted key") == 5 + 1  # the sentence names the worst
+    everyone = look(viewer, "?callers=all&range=6h")
+    assert everyone.text.count("a deleted key") == 9 + 1
+    assert "?callers=all&range=24h" in [a["href"] for a in everyone.all("a")]
 
 
 def test_keys_and_plans_are_links_only_for_those_who_may_open_them(
@@ -110,7 +150,7 @@ def test_keys_and_plans_are_links_only_for_those_who_may_open_them(
 def test_without_data_the_page_says_what_to_do(viewer: Client) -> None:
     page = look(viewer)
 
-    assert "No data yet" in page.text
+    assert "no data yet" in page.text
     assert "Nothing has been counted yet" in page.text
     assert "Run a Celery worker" in page.text
 
@@ -135,31 +175,41 @@ def test_the_range_stays_in_the_url_and_nonsense_means_an_hour(viewer: Client) -
     assert chosen("") == chosen("?range=<script>") == chosen("?range=") == ["?range=1h"]
 
 
-def test_fresh_data_is_dated_to_the_second_in_utc(viewer: Client, settings: Any) -> None:
+def test_fresh_data_is_dated_to_the_second_in_the_readers_time_zone(viewer: Client, settings: Any) -> None:
     settings.TIME_ZONE = "Asia/Kolkata"
-    at = arrived()
+    at = arrived(seconds_ago=20)
 
     page = look(viewer)
 
-    assert f"Newest data {at.astimezone(UTC):%H:%M:%S} UTC" in page.text
+    newest = next(t for t in page.all("time") if t.get("title"))
+    assert newest["title"] == f"{at.astimezone(ZoneInfo('Asia/Kolkata')):%H:%M:%S} IST"
+    assert newest["datetime"] == at.astimezone(UTC).isoformat()
+    assert re.search(r"As of \d\d:\d\d:\d\d IST newest data \d+ (s|min) old", page.text)
     assert "Nothing has arrived" not in page.text
 
 
-def test_late_data_is_called_late(viewer: Client) -> None:
+def test_late_data_is_called_late(viewer: Client, settings: Any) -> None:
+    settings.TIME_ZONE = "UTC"
     at = arrived(seconds_ago=300)
 
-    assert f"late Nothing has arrived since {at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" in look(viewer).text
+    text = look(viewer).text
+
+    assert re.search(r"late newest data \d min old", text)
+    assert f"late Nothing has arrived since {at.astimezone(UTC):%H:%M} UTC" in text
 
 
 def test_dropped_records_and_limits_in_shadow_are_shown(viewer: Client, make_plan: Any) -> None:
     limit = make_plan("Pro 2027", mode="shadow").limits.get()
     DroppedMinute.objects.create(minute=minute(), kind="usage", dropped=1_234)
     statistics.limited(limit.pk, at=minute(), would_refuse=5_602)
+    for identity, refused, would_refuse in (("x", 0, 5_602), ("y", 1_910, 0), ("z", 1, 9), ("quiet", 0, 0)):
+        used(identity, plan_id=limit.plan_id, allowed=50_000, refused=refused, would_refuse=would_refuse)
 
     text = look(viewer).text
 
     assert "dropped 1,234 records (usage) did not fit" in text
-    assert "pro-2027 Pro 2027 shadow 5,602" in text
+    assert "Limit on trial pro-2027 Plan Pro 2027 Rule 1 per 1 h, burst 3 Would have blocked 5,602 (2.8 %)" in text
+    assert "The plan blocks now 1,911 (0.9 %) Keys newly hit 1 of 4" in text
 
 
 @pytest.mark.parametrize(("mode", "words"), [("shadow", "nobody is refused"), ("off", "nothing is limited")])

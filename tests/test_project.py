@@ -163,7 +163,7 @@ def test_the_projects_page_extends_the_packages_by_the_same_path(admin_client, r
 
     assert "ops-queue-depth" not in alone
     assert extended.count('id="ops-queue-depth" value="0"') == 1
-    assert extended.count('id="rl-overview"') == alone.count('id="rl-overview"') == 1
+    assert extended.count('id="rl-page"') == alone.count('id="rl-page"') == 1
 
 
 def test_the_page_says_so_when_redis_and_the_queue_do_not_answer(admin_client, project_pages, settings):

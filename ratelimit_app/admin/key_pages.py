@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import django
@@ -13,14 +14,16 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils import timezone
 from django.utils.decorators import method_decorator
+from django.utils.text import capfirst
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from ratelimit_app.admin import new_key, pasted_keys
 from ratelimit_app.admin.key_actions import ACTIONS, Done, KeyAction, NotDone
 from ratelimit_app.models import APIKey
+from ratelimit_app.pages.frame import answer, frame
 from ratelimit_app.pages.key import page
+from ratelimit_app.pages.selection import selection
 
 
 class KeyPages(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in the stubs only
@@ -39,9 +42,12 @@ class KeyPages(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in the st
         if safe := pasted_keys.to_safe_search(request, parameter="receipt"):
             return safe
         shows_refusals = request.user.has_perm("ratelimit_app.view_refusal")
+        chosen = selection(request.GET.dict(), now=datetime.now(UTC), keeps=("receipt",))
         context = {
-            **self.page_context(request, title=key.name),
-            **page(key, asked=request.GET.dict(), now=timezone.now(), shows_refusals=shows_refusals),
+            **frame(request, chosen, admin_site=self.admin_site, opts=self.opts, title=key.name),
+            **page(key, chosen, shows_refusals=shows_refusals),
+            "parent": capfirst(self.opts.verbose_name_plural),
+            "parent_url": self.url("changelist"),
             "links_plan": request.user.has_perm("ratelimit_app.view_plan"),
             "change_url": self.url("change", key.pk),
             "history_url": self.url("history", key.pk),
@@ -51,7 +57,7 @@ class KeyPages(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in the st
                 if request.user.has_perm(f"ratelimit_app.{action.permission}") and not action(key).obstacle
             ],
         }
-        return TemplateResponse(request, "admin/ratelimit_app/apikey/page.html", context)
+        return answer(request, "admin/ratelimit_app/apikey/page.html", context, admin_site=self.admin_site)
 
     @method_decorator(sensitive_post_parameters())
     @sensitive_variables("done", "text")

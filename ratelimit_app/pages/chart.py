@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from ratelimit_app import stats
-from ratelimit_app.pages.text import grouped
+from ratelimit_app.pages.text import grouped, moment
 
 WIDTH = 960
 HEIGHT = 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 12, 28
-_LABEL_STEPS = (120, 600, 3600, 3 * 3600, 24 * 3600, 5 * 24 * 3600)
+_LABEL_STEPS = (120, 600, 3600, 3 * 3600, 24 * 3600, 4 * 24 * 3600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +115,12 @@ def _seconds_between_labels(window: stats.Window) -> int:
 
 def _moment(at: datetime, window: stats.Window) -> str:
     days = (window.end - window.start).days > 1
-    return date_format(at, "D j M") if days else f"{at:%H:%M}"
+    return date_format(timezone.localtime(at), "D j M" if days else "H:i")
 
 
 def _title(bucket: stats.Traffic, window: stats.Window) -> str:
-    return _("%(time)s UTC: %(allowed)s allowed, %(blocked)s blocked, %(unchecked)s unchecked") % {
-        "time": f"{bucket.at:%H:%M}" if window.bucket_seconds < 3600 else f"{bucket.at:%Y-%m-%d %H:%M}",
+    return _("%(time)s: %(allowed)s allowed, %(blocked)s blocked, %(unchecked)s unchecked") % {
+        "time": moment(bucket.at, now=window.end),
         "allowed": grouped(bucket.allowed),
         "blocked": grouped(bucket.blocked),
         "unchecked": grouped(bucket.unchecked),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django.db.models import OuterRef, Subquery
@@ -12,12 +12,12 @@ from django.utils.translation import gettext as _
 from ratelimit_app import conf, connections, key_stats, limiter, stats
 from ratelimit_app.limits import Weighed
 from ratelimit_app.models import APIKey, KeyUse
-from ratelimit_app.pages import key_state, receipt
+from ratelimit_app.pages import drawings, key_state, receipt
+from ratelimit_app.pages.attention import PERCENT_BLOCKED
 from ratelimit_app.pages.chart import chart
-from ratelimit_app.pages.overview import LATE_AFTER_SECONDS, RANGE_LABELS
+from ratelimit_app.pages.selection import Selection
 from ratelimit_app.pages.text import grouped, percent, shown_as
 
-DEFAULT_RANGE = "24h"
 _REFUSALS = 50
 _MATES = 20
 
@@ -60,19 +60,18 @@ def with_use(keys: Any) -> Any:
     return keys.annotate(used_at=Subquery(uses.values("last_used_at")[:1]))
 
 
-def page(key: APIKey, *, asked: dict[str, str], now: datetime, shows_refusals: bool) -> dict[str, Any]:
+def page(key: APIKey, chosen: Selection, *, shows_refusals: bool) -> dict[str, Any]:
     """What the page of a key shows. The same few queries however busy it is.
 
-    `asked` is what the URL says: `range`, and `receipt`, the receipt of a refusal to explain.
+    The parameter `receipt` of the URL is the receipt of a refusal to explain.
     """
-    chosen = stats.RANGES.get(asked.get("range", ""), stats.RANGES[DEFAULT_RANGE])
-    window = stats.window(chosen, now=now)
-    buckets = key_stats.traffic(key.bucket_identity, window)
+    window, now = chosen.window, chosen.now
+    buckets = stats.traffic(window, identity=key.bucket_identity)
     sums = stats.total(buckets, at=window.start)
-    newest = stats.newest_data_at()
     mates = list(with_use(APIKey.objects.sharing_bucket_with(key)).order_by("-pk")[:_MATES])[::-1]
     levels, problem = _levels(key)
-    wanted = asked.get("receipt", "")
+    wanted = chosen.parameters.get("receipt", "")
+    refusals = key_stats.recent_refusals(key.bucket_identity, limit=_REFUSALS) if shows_refusals else ()
     return {
         "key": key,
         "shown_as": shown_as(key.public_id),
@@ -83,19 +82,20 @@ def page(key: APIKey, *, asked: dict[str, str], now: datetime, shows_refusals: b
         "levels": levels,
         "levels_problem": problem,
         "mode": conf.current().mode,
-        "ranges": [(slug, label, slug == chosen.slug) for slug, label in RANGE_LABELS.items()],
-        "range_slug": chosen.slug,
-        "range_label": RANGE_LABELS[chosen.slug],
-        "newest": newest and newest.astimezone(UTC),
-        "late": newest is not None and (now - newest).total_seconds() > LATE_AFTER_SECONDS,
-        "chart": chart(window, buckets, sums),
+        "charts": {
+            "requests": drawings.requests_chart(window, buckets, (), now=now),
+            "share": drawings.share_chart(window, buckets, percent=PERCENT_BLOCKED, now=now),
+        },
+        "drawing": chart(window, buckets, sums),
         "figures": _figures(sums),
         "routes": [
             (row, row.limit_name or _("a deleted limit"), grouped(row.blocked), grouped(row.would_block))
             for row in key_stats.refusals_by_route(key.bucket_identity, window)
         ],
         "shows_refusals": shows_refusals,
-        "refusals": key_stats.recent_refusals(key.bucket_identity, limit=_REFUSALS) if shows_refusals else (),
+        "refusals": [
+            (refusal, chosen.link(receipt=str(refusal.receipt)) + "#rl-receipt-title") for refusal in refusals
+        ],
         "explanation": receipt.explain(wanted, key=key) if wanted.strip() and shows_refusals else None,
     }
 

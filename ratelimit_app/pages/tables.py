@@ -1,0 +1,217 @@
+"""What stands in the tables of the overview? Callers, spans of time, outages, limits in shadow, ready to print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.utils.translation import gettext as _
+
+from ratelimit_app import stats
+from ratelimit_app.pages.attention import PERCENT_BLOCKED, is_over
+from ratelimit_app.pages.naming import name_of
+from ratelimit_app.pages.readings import SETTLING, Outage, Times
+from ratelimit_app.pages.selection import Selection
+from ratelimit_app.pages.text import (
+    NOTHING,
+    between,
+    duration,
+    grouped,
+    milliseconds,
+    moment,
+    percent,
+    shown_as,
+    written,
+)
+from ratelimit_app.pages.trials import Trial
+
+#: How wide the bar of a share is drawn; all of it stands for twice the threshold.
+SHARE_WIDTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CallerRow:
+    """One line of the table of callers."""
+
+    name: str
+    #: How the key is known, as `rl_live_7Kq2mB0xTn4e…`; "" when it is no key.
+    shown_as: str
+    plan: str
+    #: For the link to the key, or None where there is nothing to see.
+    key_pk: int | None
+    traffic: stats.Traffic
+    checked: str
+    blocked: str
+    unchecked: str
+    share: str
+    #: How far the bar of the share reaches.
+    share_width: float
+    is_over: bool
+    #: The share in the window before, with an arrow.
+    earlier: str
+    last_blocked_at: datetime | None
+    #: When that was, and how long ago.
+    last_blocked_minute: str
+    last_blocked: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRow:
+    """One line of a table over time."""
+
+    at: datetime
+    text: str
+    link: str
+    #: Allowed, blocked, unchecked, answered 503, decided without Redis: for machines and for people.
+    counts: tuple[tuple[int, str], ...]
+    times: Times
+    decisions: str
+    p50: str
+    p99: str
+    is_filling: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutageRow:
+    """One line of the table of outages."""
+
+    text: str
+    link: str
+    time: str
+    reasons: str
+    outage: Outage
+    unchecked: str
+    failed_closed: str
+    local: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowCard:
+    """One limit in trial."""
+
+    trial: Trial
+    name: str
+    plan: str
+    plan_pk: int
+    rule: str
+    would_block: str
+    would_block_share: str
+    blocked: str
+    blocked_share: str
+    newly_hit: str
+    active: str
+
+
+def caller_rows(callers: Sequence[stats.CallerTraffic], *, now: datetime) -> list[CallerRow]:
+    return [_caller_row(caller, now=now) for caller in callers]
+
+
+def span_rows(selection: Selection, buckets: Sequence[stats.Traffic], times: Sequence[Times]) -> list[SpanRow]:
+    """The numbers behind the charts, newest first."""
+    window, now = selection.window, selection.now
+    step = timedelta(seconds=window.bucket_seconds)
+    rows = [
+        SpanRow(
+            at=bucket.at,
+            text=moment(bucket.at, now=now),
+            link=selection.link_to_span(bucket.at, bucket.at + step),
+            counts=tuple(
+                (count, grouped(count))
+                for count in (bucket.allowed, bucket.blocked, bucket.unchecked, bucket.failed_closed, bucket.local)
+            ),
+            times=part,
+            decisions=grouped(part.decisions),
+            p50=_time(part.p50_microseconds),
+            p99=_time(part.p99_microseconds),
+            is_filling=bucket.at + step + SETTLING > now,
+        )
+        for bucket, part in zip(buckets, times, strict=True)
+        if bucket.at <= now
+    ]
+    return rows[::-1]
+
+
+def outage_rows(outages: Sequence[Outage], selection: Selection) -> list[OutageRow]:
+    """Newest first."""
+    return [
+        OutageRow(
+            text=_("since %(at)s") % {"at": moment(outage.start, now=selection.now)}
+            if outage.goes_on
+            else between(outage.start, outage.end, now=selection.now),
+            link=selection.link_to_span(outage.start - timedelta(minutes=10), outage.end + timedelta(minutes=10)),
+            time=duration(outage.seconds),
+            reasons=outage.reasons,
+            outage=outage,
+            unchecked=grouped(outage.unchecked),
+            failed_closed=grouped(outage.failed_closed),
+            local=grouped(outage.local),
+        )
+        for outage in outages
+    ]
+
+
+def shadow_card(trial: Trial) -> ShadowCard:
+    limit, traffic = trial.limit, trial.plan_traffic
+    rule = _("%(requests)s per %(period)s, burst %(burst)s") % {
+        "requests": grouped(limit.requests),
+        "period": duration(limit.period_seconds),
+        "burst": grouped(limit.burst),
+    }
+    return ShadowCard(
+        trial=trial,
+        name=limit.name,
+        plan=limit.plan.name,
+        plan_pk=limit.plan_id,
+        rule=rule,
+        would_block=grouped(trial.would_block),
+        would_block_share=_share(trial.would_block, traffic.checked),
+        blocked=grouped(traffic.blocked),
+        blocked_share=_share(traffic.blocked, traffic.checked),
+        newly_hit=grouped(trial.newly_hit),
+        active=grouped(trial.active),
+    )
+
+
+def _caller_row(caller: stats.CallerTraffic, *, now: datetime) -> CallerRow:
+    traffic, key = caller.traffic, caller.key
+    at = caller.last_blocked_at
+    return CallerRow(
+        name=name_of(caller),
+        shown_as=shown_as(key.public_id) if key else "",
+        plan=key.plan.name if key else "",
+        key_pk=key.pk if key else None,
+        traffic=traffic,
+        checked=grouped(traffic.checked),
+        blocked=grouped(traffic.blocked),
+        unchecked=grouped(traffic.unchecked),
+        share=percent(traffic.blocked_share),
+        share_width=round(min(1.0, traffic.blocked_share * 100 / (2 * PERCENT_BLOCKED)) * SHARE_WIDTH, 1),
+        is_over=is_over(traffic),
+        earlier=_compared(traffic, caller.before),
+        last_blocked_at=at,
+        last_blocked_minute=written(at, "Y-m-d H:i") if at else "",
+        last_blocked=_ago(at, now=now) if at else _("none"),
+    )
+
+
+def _compared(traffic: stats.Traffic, before: stats.Traffic) -> str:
+    if not before.checked:
+        return NOTHING
+    difference = traffic.blocked_share - before.blocked_share
+    arrow = "=" if abs(difference) < 0.002 else "↑" if difference > 0 else "↓"
+    return f"{arrow} {percent(before.blocked_share)}"
+
+
+def _ago(minute: datetime, *, now: datetime) -> str:
+    # The row says only the minute; its end is the latest that it can have been.
+    seconds = (now - minute).total_seconds() - 60
+    return _("this minute") if seconds < 0 else _("%(time)s ago") % {"time": duration(max(60, seconds))}
+
+
+def _share(part: int, whole: int) -> str:
+    return percent(part / whole) if whole else NOTHING
+
+
+def _time(microseconds: int | None) -> str:
+    return NOTHING if microseconds is None else milliseconds(microseconds)
