@@ -99,6 +99,7 @@ class Cluster:
     def _follow(self, replica: RedisServer, master: RedisServer) -> None:
         ask(replica, "CLUSTER", "REPLICATE", identity(master))
         _until(lambda: link_is_up(replica))
+        _until(lambda: b"state=online" in ask(master, "INFO", "replication"))  # only then is it sent what happens
 
 
 def join_alone(node: RedisServer) -> None:

@@ -143,8 +143,8 @@ def test_a_master_that_dies_under_load_harms_no_caller_of_the_others_and_its_own
     for caller in others:
         assert {decision.source for decision in load.decisions[caller]} <= {"redis", "denied-cache"}
         assert load.admitted(caller) == BURST
-    for caller in own:  # once from Redis, once from memory, and what the heir had not heard of: nothing, here
-        assert BURST < load.admitted(caller) <= 2 * BURST
+    for caller in own:  # a burst from Redis, one from memory, and what the heir had not heard of, one at most
+        assert BURST < load.admitted(caller) <= 3 * BURST
     totals = counted()
     assert totals["local"] > 0
     assert sum(len(decisions) for decisions in load.decisions.values()) == totals["allowed"] + totals["refused"]
