@@ -218,14 +218,10 @@ def delete_all() -> int:
             cursor, found = connections.command("SCAN", cursor, "MATCH", f"{prefix}:*", "COUNT", 1_000, key=node)
             apart = [[name] for name in found] if connections.is_cluster() else [found] if found else []
             for together in apart:
-                deleted += connections.command("DEL", *together, key=_bytes(together[0]))
-            if cursor in (b"0", "0"):
+                deleted += connections.command("DEL", *together, key=together[0])
+            if cursor == b"0":
                 break
     return deleted
-
-
-def _bytes(name: bytes | str) -> bytes:
-    return name if isinstance(name, bytes) else name.encode()
 
 
 @lru_cache(maxsize=10_000)
