@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from django.test import Client
 
-from ratelimit_app.models import DecisionMinute
+from ratelimit_app.models import DecisionMinute, Episode
 from tests.overview_page import arrived, look, minute, redis_was_gone, sign_in_viewer, used
 
 pytestmark = pytest.mark.django_db
@@ -30,6 +30,24 @@ def test_when_nothing_is_wrong_there_is_one_quiet_line(viewer: Client) -> None:
     assert re.search(r"All clear since \d\d:\d\d UTC\.", page.text)
     assert "Needs attention" not in page.text
     assert "All clear in all of this time" in look(viewer, "?range=7d").text
+
+
+def test_an_open_alert_is_said_with_who_takes_care_of_it(viewer: Client) -> None:
+    Episode.objects.create(
+        kind="dropped",
+        subject="",
+        started_at=minute(9),
+        bad_until=minute(1),
+        worst=40,
+        threshold=0,
+        acknowledged_by="<b>Ada</b>",
+    )
+    used("x", ago=2, allowed=1_000)
+
+    page = look(viewer)
+
+    assert re.search(r"Told since \d\d:\d\d UTC\. <b>Ada</b> takes care of it\.", page.text)
+    assert "All clear" not in page.text
 
 
 def test_nothing_is_called_clear_where_nothing_was_counted(viewer: Client) -> None:

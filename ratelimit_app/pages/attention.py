@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ratelimit_app import stats
+from ratelimit_app.alerts import OpenAlert
 from ratelimit_app.pages.naming import name_of
 from ratelimit_app.pages.readings import Outage, Times
 from ratelimit_app.pages.selection import Selection
@@ -21,6 +22,8 @@ from ratelimit_app.pages.text import between, duration, grouped, milliseconds, m
 PERCENT_BLOCKED = 5
 #: What the limiter may add to a request, at the 99th percentile.
 BUDGET_MICROSECONDS = 5_000
+#: Open alerts that are said on the overview; all of them are in their own list.
+_MOST_ALERTS = 5
 #: Space around an outage when it is looked at.
 _MARGIN = timedelta(minutes=10)
 
@@ -65,6 +68,27 @@ def dropped(kinds: Sequence[tuple[str, int]]) -> list[Sentence]:
     """That the figures are too low."""
     text = _("%(count)s records (%(kind)s) did not fit into full buffers: the figures below are too low by as much.")
     return [Sentence(_("dropped"), "", text % {"count": grouped(count), "kind": kind}) for kind, count in kinds]
+
+
+def alerted(alerts: Sequence[OpenAlert], *, now: datetime) -> list[Sentence]:
+    """That people were told of something which is not over; and who takes care of it."""
+    return [
+        Sentence(
+            _("alert"),
+            "bad",
+            format_html(
+                _("{sentence} Told since {at}.{by}"),
+                sentence=alert.sentence,
+                at=moment(alert.started_at, now=now),
+                by=" " + _("%(name)s takes care of it.") % {"name": alert.acknowledged_by}
+                if alert.acknowledged_by
+                else "",
+            ),
+            alert.path,
+            _("Look"),
+        )
+        for alert in alerts[:_MOST_ALERTS]
+    ]
 
 
 def worst_of(callers: Sequence[stats.CallerTraffic]) -> stats.CallerTraffic | None:

@@ -15,7 +15,7 @@ from django.db.models.options import Options
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from ratelimit_app import conf, stats
+from ratelimit_app import alerts, conf, stats
 from ratelimit_app.models import APIKey, Plan
 from ratelimit_app.pages import attention, drawings, figures, readings, tables
 from ratelimit_app.pages.attention import BUDGET_MICROSECONDS, PERCENT_BLOCKED
@@ -64,6 +64,7 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
         *attention.unchecked(outages, sums, chosen),
         *attention.slow(times, chosen),
         *attention.dropped(stats.dropped(window)),
+        *attention.alerted(alerts.open_alerts(), now=now),
     ]
     all_callers = chosen.parameters.get("callers") == "all"
     shown = callers if all_callers else callers[:MOST_CALLERS]
