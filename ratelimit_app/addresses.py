@@ -71,3 +71,12 @@ def _parsed(text: str) -> IPv4Address | IPv6Address | None:
         if address in _NAT64:
             return IPv4Address(int(address) & 0xFFFFFFFF)
     return address
+
+
+def is_network(text: str) -> bool:
+    """Whether a text is an address or a network, as settings list them."""
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True

@@ -46,7 +46,7 @@ class _Visit:
             if self.credential is not None:
                 known = self._known if self.is_warm else key_cache.find(self.credential)
                 self.caller = callers.with_key(self.request, known) if known else None
-            elif self.is_anonymous_welcome and limiter.welcomes(self.stranger, scope=self.rule.scope):
+            elif self.is_anonymous_welcome and plan_cache.welcomes(self.stranger, scope=self.rule.scope):
                 self.caller = self.stranger
         except DatabaseError:
             self.turned_away = responses.unavailable()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ratelimit_app import connections, names
 from ratelimit_app.algorithms import RULES, decide
@@ -206,22 +206,6 @@ def heartbeat(gateway: int, *, lasts_seconds: int, tag: bytes = b"") -> Heartbea
     """
     key = b"%b:gateways%b" % (names.prefix(), b":{%b}" % tag if tag else b"")
     return Heartbeat(*connections.call(_HEARTBEAT, [key], connections.packed(gateway, lasts_seconds)))
-
-
-def delete_all() -> int:
-    """Delete every name below this project's prefix; other names are left alone. Returns how many."""
-    prefix = names.prefix().decode().translate({ord(c): f"\\{c}" for c in "?[]*\\"})
-    deleted = 0
-    for node in connections.sample_of_nodes():
-        cursor: Any = b"0"
-        while True:
-            cursor, found = connections.command("SCAN", cursor, "MATCH", f"{prefix}:*", "COUNT", 1_000, key=node)
-            apart = [[name] for name in found] if connections.is_cluster() else [found] if found else []
-            for together in apart:
-                deleted += connections.command("DEL", *together, key=together[0])
-            if cursor == b"0":
-                break
-    return deleted
 
 
 @lru_cache(maxsize=10_000)

@@ -15,11 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import time
-
-from django.core.exceptions import SynchronousOnlyOperation
-from django.db import Error as DatabaseError  # InterfaceError is one too
 
 from ratelimit_app import (
     breaker,
@@ -35,7 +31,7 @@ from ratelimit_app import (
     usage,
 )
 from ratelimit_app.asking import PartlyDecided
-from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit, Weighed
+from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit, Weighed, new_receipt
 
 logger = logging.getLogger("ratelimit_app")
 
@@ -127,20 +123,6 @@ def peek(caller: Caller, *, scope: str = "", cost: int = 1, method: str = "") ->
     return buckets.take(limits, caller, cost=cost, dry=True, insist=True)
 
 
-def welcomes(caller: Caller, *, scope: str = "") -> bool:
-    """Whether a caller without a key may come in: to the plan for such callers, or by a limit for this very scope.
-
-    True as well when limiting is off or nobody can tell; `check` then finds the right answer.
-    """
-    try:
-        if conf.current().mode == "off":
-            return True
-        table = plan_cache.table()
-        return bool(table.plan_id(caller)) or any(scope and limit.scope == scope for limit in table.everyone)
-    except (DatabaseError, SynchronousOnlyOperation):
-        return True
-
-
 def count(decision: Decision, caller: Caller, *, route: str = "", method: str = "", seconds: float = 0.0) -> None:
     """Record a decision for the statistics, in memory. `check` does so itself, but for provisional ones."""
     if decision.source != "off":
@@ -159,7 +141,7 @@ def reset(caller: Caller) -> None:
 
     Raises connections.Unavailable.
     """
-    limits = _own_limits(caller)
+    limits = plan_cache.table().own(caller)
     leases.forget(limits, caller)
     buckets.reset(limits, caller)
     debts.clear()
@@ -171,15 +153,9 @@ def levels(caller: Caller) -> tuple[Weighed, ...]:
 
     Whole tokens left, and when there are more. Raises connections.Unavailable.
     """
-    limits = [limit for limit in _own_limits(caller) if caller.identity(limit.per)[1]]
+    limits = [limit for limit in plan_cache.table().own(caller) if caller.identity(limit.per)[1]]
     # One by one: in a cluster they need not live together.
     return tuple(buckets.take((limit,), caller, dry=True).weighed[0] for limit in limits)
-
-
-def _own_limits(caller: Caller) -> tuple[Limit, ...]:
-    table = plan_cache.table()
-    own = table.everyone + table.of_plan(table.plan_id(caller), boost=caller.boost)
-    return tuple(limit for limit in own if limit.per != "everyone")
 
 
 def _limits(
@@ -191,21 +167,12 @@ def _limits(
     only_plan: bool = False,
 ) -> tuple[Limit, ...]:
     changes.watch()  # in every mode: a revoked key is refused in any of them
-    settings = conf.current()
-    if settings.mode == "off":
+    mode = conf.current().mode
+    if mode == "off":
         return ()
-    table = plan_cache.table()
-    plan_id = 0 if only_address else table.plan_id(caller)
-    limits = table.select(plan_id, scope=scope, method=method, mode=settings.mode, boost=caller.boost)
-    if only_address:
-        limits = tuple(limit for limit in limits if limit.per == "address")
-    if only_plan:
-        everyones = {limit.id for limit in table.everyone}
-        limits = tuple(limit for limit in limits if limit.id not in everyones)
-    if earlier is not None:
-        met = {limit.id for limit in earlier.unweighed} | {weighed.limit.id for weighed in earlier.weighed}
-        limits = tuple(limit for limit in limits if limit.id not in met)
-    return limits
+    return plan_cache.table().applying(
+        caller, scope=scope, method=method, mode=mode, earlier=earlier, only_address=only_address, only_plan=only_plan
+    )
 
 
 def _take(limits: tuple[Limit, ...], caller: Caller, cost: int, patience_ticks: int) -> Decision:
@@ -297,16 +264,9 @@ def _concluded(
         return decision._replace(provisional=True)
     if not decision.allowed:
         _, weighed, source, cost, decided_ticks, _, failure, unweighed, _ = decision
-        decision = Decision(False, weighed, source, cost, decided_ticks, _new_receipt(), failure, unweighed)
+        decision = Decision(False, weighed, source, cost, decided_ticks, new_receipt(), failure, unweighed)
     count(decision, caller, route=route, method=method, seconds=time.monotonic() - asked_at)
     return decision
-
-
-def _new_receipt() -> str:
-    """A UUID of version 7: the time in milliseconds, then random bits. It names a refusal, and opens nothing."""
-    bits = int(time.time() * 1_000) << 80 | 7 << 76 | random.getrandbits(76)
-    text = f"{bits & ~(3 << 62) | 2 << 62:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _give_back(earlier: Decision) -> None:

@@ -18,7 +18,7 @@ from django.db import Error as DatabaseError  # InterfaceError is one too
 from django.db import router
 
 from ratelimit_app import conf
-from ratelimit_app.limits import Caller, Limit
+from ratelimit_app.limits import Caller, Decision, Limit
 from ratelimit_app.models import Plan, PlanLimit, Version
 
 logger = logging.getLogger("ratelimit_app")
@@ -72,6 +72,35 @@ class PlanTable:
         """All limits of a plan, multiplied by a boost."""
         return tuple(limit.boosted(boost) for limit in self.limits.get(plan_id, ()))
 
+    def applying(
+        self,
+        caller: Caller,
+        *,
+        scope: str,
+        method: str,
+        mode: str,
+        earlier: Decision | None = None,
+        only_address: bool = False,
+        only_plan: bool = False,
+    ) -> tuple[Limit, ...]:
+        """The limits that one request of a caller still has to meet, beside those of an `earlier` decision."""
+        plan_id = 0 if only_address else self.plan_id(caller)
+        limits = self.select(plan_id, scope=scope, method=method, mode=mode, boost=caller.boost)
+        if only_address:
+            limits = tuple(limit for limit in limits if limit.per == "address")
+        if only_plan:
+            everyones = {limit.id for limit in self.everyone}
+            limits = tuple(limit for limit in limits if limit.id not in everyones)
+        if earlier is not None:
+            met = {limit.id for limit in earlier.unweighed} | {weighed.limit.id for weighed in earlier.weighed}
+            limits = tuple(limit for limit in limits if limit.id not in met)
+        return limits
+
+    def own(self, caller: Caller) -> tuple[Limit, ...]:
+        """The limits of a caller that it does not share with everyone, on every route."""
+        every = self.everyone + self.of_plan(self.plan_id(caller), boost=caller.boost)
+        return tuple(limit for limit in every if limit.per != "everyone")
+
     def plan_id(self, caller: Caller) -> int:
         """The plan that applies to a caller: the key's own, else the one for callers without a key."""
         return caller.plan_id or self.anonymous_plan_id
@@ -100,6 +129,20 @@ def table() -> PlanTable:
             _lock.release()
     with _lock:
         return _table or _read()
+
+
+def welcomes(caller: Caller, *, scope: str = "") -> bool:
+    """Whether a caller without a key may come in: to the plan for such callers, or by a limit for this very scope.
+
+    True as well when limiting is off or nobody can tell; `limiter.check` then finds the right answer.
+    """
+    try:
+        if conf.current().mode == "off":
+            return True
+        known = table()
+        return bool(known.plan_id(caller)) or any(scope and limit.scope == scope for limit in known.everyone)
+    except (DatabaseError, SynchronousOnlyOperation):
+        return True
 
 
 def is_warm() -> bool:

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from ratelimit_app import buckets, changes, debts, denials, fallback, key_cache, leases, limiter, plan_cache, usage
+from typing import Any
+
+from ratelimit_app import (
+    changes,
+    connections,
+    debts,
+    denials,
+    fallback,
+    key_cache,
+    leases,
+    limiter,
+    names,
+    plan_cache,
+    usage,
+)
 
 
 def reset() -> int:
@@ -22,4 +36,20 @@ def reset() -> int:
     debts.clear()
     fallback.reset()
     limiter.reset_breaker()
-    return buckets.delete_all()
+    return delete_all()
+
+
+def delete_all() -> int:
+    """Delete every name below this project's prefix; other names are left alone. Returns how many."""
+    prefix = names.prefix().decode().translate({ord(c): f"\\{c}" for c in "?[]*\\"})
+    deleted = 0
+    for node in connections.sample_of_nodes():
+        cursor: Any = b"0"
+        while True:
+            cursor, found = connections.command("SCAN", cursor, "MATCH", f"{prefix}:*", "COUNT", 1_000, key=node)
+            apart = [[name] for name in found] if connections.is_cluster() else [found] if found else []
+            for together in apart:
+                deleted += connections.command("DEL", *together, key=together[0])
+            if cursor == b"0":
+                break
+    return deleted

@@ -9,7 +9,7 @@ from rest_framework import exceptions, status
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from ratelimit_app import callers, limiter, responses, routes
+from ratelimit_app import callers, limiter, plan_cache, responses, routes
 from ratelimit_app.addresses import client_address
 from ratelimit_app.limits import Caller, Decision
 from ratelimit_app.models import APIKey
@@ -55,7 +55,7 @@ class PlanThrottle(BaseThrottle):
         decision = callers.decision_on(http_request)
         if decision is None or decision.provisional:
             caller, scope = self._caller(request), getattr(view, "throttle_scope", None) or ""
-            if not caller.key_id and not limiter.welcomes(caller, scope=scope):
+            if not caller.key_id and not plan_cache.welcomes(caller, scope=scope):
                 raise KeyRequired
             decision = limiter.check(
                 caller,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ratelimit_app import buckets, connections
+from ratelimit_app import buckets, connections, testing
 from ratelimit_app.limits import Caller, Limit
 from tests.outages import redis_at
 
@@ -160,7 +160,7 @@ def test_deleting_everything_leaves_the_keys_of_others_alone(redis_client, prefi
     for name in others:
         redis_client.set(name, "1", ex=60)
     buckets.take((FIRST,), CALLER)
-    assert buckets.delete_all() == 1
+    assert testing.delete_all() == 1
     assert all(redis_client.exists(name) for name in others)
 
 
@@ -169,7 +169,7 @@ def test_deleting_everything_of_one_project_leaves_a_project_whose_prefix_begins
     configure(PREFIX=f"{prefix}:eu")
     buckets.take((FIRST,), CALLER, cost=10)
     configure(PREFIX=prefix)
-    buckets.delete_all()
+    testing.delete_all()
     configure(PREFIX=f"{prefix}:eu")
     assert left() == 0
 
@@ -178,5 +178,5 @@ def test_deleting_everything_of_one_project_leaves_a_project_whose_prefix_begins
 def test_any_prefix_can_be_counted_under_and_cleared(odd, configure, prefix):
     configure(PREFIX=f"{prefix}{odd}")
     assert buckets.take((FIRST,), CALLER).remaining == 9
-    assert buckets.delete_all() == 1
+    assert testing.delete_all() == 1
     assert buckets.take((FIRST,), CALLER).remaining == 9

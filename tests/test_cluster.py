@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ratelimit_app import buckets, changes, connections, denials, fallback, leases, limiter
+from ratelimit_app import buckets, changes, connections, denials, fallback, leases, limiter, testing
 from ratelimit_app.limits import Caller, Limit
 from ratelimit_app.models import Plan
 from tests import asking, clusters
@@ -27,7 +27,7 @@ def cluster(running: Cluster) -> Iterator[Cluster]:
     """The cluster; the buckets are there, and gone afterwards."""
     with redis_at(running.url):
         yield running
-        buckets.delete_all()
+        testing.delete_all()
 
 
 def strangers() -> Iterator[Caller]:
@@ -209,7 +209,7 @@ def test_the_tests_of_a_project_begin_with_full_buckets(cluster, make_plan) -> N
     plan = make_plan(requests=1, period_seconds=3600, burst=1)
     callers = one_of_each(cluster, plan)
     assert [limiter.check(caller).allowed for caller in callers] == [True] * 3
-    assert buckets.delete_all() == 3
+    assert testing.delete_all() == 3
     denials.forget()
     assert [limiter.check(caller).allowed for caller in callers] == [True] * 3
 

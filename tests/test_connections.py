@@ -14,7 +14,7 @@ from django.core.cache import caches
 from django_redis import get_redis_connection
 
 from project.demo import processes
-from ratelimit_app import buckets, connections
+from ratelimit_app import buckets, connections, testing
 from ratelimit_app.limits import Caller, Decision, Limit
 from tests.outages import REFUSING, ScriptedServer, redis_at
 
@@ -251,7 +251,7 @@ def test_decoding_of_replies_makes_no_difference(ask, decode, redis_server):
     options = {"CONNECTION_POOL_KWARGS": {"decode_responses": decode}}
     with redis_at(redis_server().url, options=options):
         assert ask().remaining == 9
-        assert buckets.delete_all() == 1
+        assert testing.delete_all() == 1
 
 
 def test_the_database_number_of_the_url_is_used(ask, redis_server):

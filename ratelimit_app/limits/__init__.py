@@ -5,7 +5,7 @@ that Python and Lua agree to the last digit.
 """
 
 from ratelimit_app.limits.caller import Caller
-from ratelimit_app.limits.decision import Decision, Level, Source, Weighed
+from ratelimit_app.limits.decision import Decision, Level, Source, Weighed, new_receipt
 from ratelimit_app.limits.limit import (
     EPOCH_SECONDS,
     LEASE_TICKS,
@@ -43,4 +43,5 @@ __all__ = [
     "Per",
     "Source",
     "Weighed",
+    "new_receipt",
 ]

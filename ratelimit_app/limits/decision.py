@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+import time
 from typing import Literal, NamedTuple
 
 from ratelimit_app.limits.limit import EPOCH_SECONDS, TICKS_PER_SECOND, Limit
@@ -191,3 +193,10 @@ def _wait_of(weighed: Weighed) -> float:
 
 def _ceil_seconds(ticks: int) -> int:
     return -(-ticks // TICKS_PER_SECOND)
+
+
+def new_receipt() -> str:
+    """A name for a refusal: a UUID of version 7, the time in milliseconds and random bits. It opens nothing."""
+    bits = int(time.time() * 1_000) << 80 | 7 << 76 | random.getrandbits(76)
+    text = f"{bits & ~(3 << 62) | 2 << 62:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
