@@ -155,7 +155,8 @@ def test_the_dashboard_shows_refusals_that_went_through_the_worker(demos, tmp_pa
         wait_until(lambda: counted(overview(), "Your terminal") == (30 - refusals, refusals), seconds=40)
         wait_until(lambda: counted(overview(), "Camden price tracker")[1] > 0, seconds=40)
         assert re.search(r'id="ops-queue-depth" value="\d+"', overview())
-    assert 'ratelimit_decisions_total{outcome="refused"' in requests.get(demo.line("Metrics"), timeout=10).text
+    refused = 'ratelimit_decisions_total{outcome="refused"'  # told by whichever process is asked, seconds later
+    wait_until(lambda: refused in requests.get(demo.line("Metrics"), timeout=10).text, seconds=40)
 
     stored = b"".join(path.read_bytes() for path in demo.data_dir.rglob("*") if path.is_file())
     assert key.split("_")[2].encode() in stored, "the public id is in the database"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from project.demo import processes
 from tests.servers import RedisServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +40,7 @@ def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str
 
 def test_the_options_of_its_redis_nodes_start_a_node_of_a_cluster_that_evicts_nothing(tmp_path):
     _server, *options = service("redis-1")["command"]
-    server = RedisServer(tmp_path / "redis", *options)
+    server = RedisServer(tmp_path / "redis", *options, "--cluster-port", str(processes.free_port()))
     try:
         with server.client() as client:
             assert client.info("cluster")["cluster_enabled"] == 1
