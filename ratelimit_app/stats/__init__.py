@@ -6,6 +6,7 @@
     limits      which limits refused, on which routes, whom
     outages     when Redis could not be asked, and what happened meanwhile
     times       how long decisions took
+    forecast    whom other limits would have refused
     health      what arrived when, and what did not
     rows        where the numbers come from: minutes, hours and days as one
 
@@ -22,6 +23,7 @@ from ratelimit_app.stats.callers import (
     newest_keys,
     top_callers,
 )
+from ratelimit_app.stats.forecast import Forecast, can_be_replayed, forecast
 from ratelimit_app.stats.health import dropped, newest_data_at
 from ratelimit_app.stats.limits import (
     CallerOfLimit,
@@ -45,6 +47,7 @@ __all__ = [
     "CallerOfLimit",
     "CallerTraffic",
     "DecisionTimes",
+    "Forecast",
     "KeysOver",
     "LimitTraffic",
     "Outage",
@@ -58,9 +61,11 @@ __all__ = [
     "by_limit",
     "by_route",
     "callers_of_limit",
+    "can_be_replayed",
     "decision_times",
     "decision_times_over_time",
     "dropped",
+    "forecast",
     "keys_over",
     "newest_data_at",
     "newest_keys",
