@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import django
-from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import unquote
 from django.db import router, transaction
@@ -19,8 +17,10 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from ratelimit_app import conf, stats
+from ratelimit_app.admin import pasted_keys
 from ratelimit_app.admin.plan_forms import PlanLimitForm
-from ratelimit_app.admin.plan_words import exceeded_by_shares, in_short, lowered_rate
+from ratelimit_app.admin.plan_pages import PlanPages
+from ratelimit_app.admin.plan_words import exceeded_by_shares, in_words, lowered_rate
 from ratelimit_app.limits import Limit
 from ratelimit_app.models import APIKey, Plan, PlanLimit
 from ratelimit_app.pages.text import grouped, percent
@@ -29,7 +29,7 @@ from ratelimit_app.pages.text import grouped, percent
 _WEIGHTY = ("algorithm", "requests", "period_seconds", "burst", "per", "scope", "methods", "shards", "lease", "mode")
 _SHADOW, _ENFORCE, _BACK = "_shadow", "_enforce", "_back"
 #: What belongs to one sending of a form, not to what was filled in.
-_NOT_FILLED_IN = ("csrfmiddlewaretoken", "_save", "_changed", _SHADOW, _ENFORCE, _BACK)
+_NOT_FILLED_IN = ("csrfmiddlewaretoken", "_save", "_changed", _SHADOW, _ENFORCE, _BACK, "_reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class LimitChange:
         return self.after is None or self.after.mode == PlanLimit.Mode.OFF
 
 
-class PlanPreview(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in the stubs only
+class PlanPreview(PlanPages):
     """Shows what an edit will do before it is saved, where it does anything to a limit."""
 
     def change_view(
@@ -69,9 +69,14 @@ class PlanPreview(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in the
         """As Django's; of limits that were changed also what they said before, and say now."""
         message = super().construct_change_message(request, form, formsets, add)
         lines = [line for formset in formsets for line in _before_and_after(formset)]
+        reason = f" Reason: {_reason(request)}" if _reason(request) else ""
         if add or not lines:
             return message
-        return f"{LogEntry(change_message=json.dumps(message)).get_change_message()} {' '.join(lines)}"
+        return f"{LogEntry(change_message=json.dumps(message)).get_change_message()} {' '.join(lines)}{reason}"
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        self.record(request, form.instance, reason=_reason(request))
 
     def _preview(self, request: HttpRequest, object_id: str) -> HttpResponse | None:
         """The page, or None where there is nothing to show: the form's own view answers, with errors or by saving."""
@@ -91,13 +96,8 @@ class PlanPreview(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in the
         changes = [change for formset in formsets for change in _changes(formset, stored)]
         if not any(change.matters for change in changes):
             return None
-        request.current_app = self.admin_site.name
         context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "title": _("Save this plan?"),
-            "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
-            "media": self.media,
+            **self.page_context(request, title=_("Save this plan?")),
             "plan": plan,
             "plan_url": request.get_full_path(),
             "filled_in": [
@@ -131,7 +131,7 @@ def _what_it_does(plan: Plan, stored: Iterable[PlanLimit], changes: list[LimitCh
         )
     return {
         "rows": [
-            (change, _in_words(change.before), _in_words(change.after), change.after or change.before)
+            (change, in_words(change.before), in_words(change.after), change.after or change.before)
             for change in weighty
         ],
         "notes": [
@@ -205,8 +205,12 @@ def _before_and_after(formset: Any) -> list[str]:
         names = [name for name in PlanLimitForm.Meta.fields if name in initial]
         before = PlanLimit(**{name: initial[name] for name in names}) if names else None
         after = None if id(limit) in gone else limit
-        lines.append(f"{limit.name}: {_in_words(before) or '-'} → {_in_words(after) or '-'}.")
+        lines.append(f"{limit.name}: {in_words(before) or '-'} → {in_words(after) or '-'}.")
     return lines
+
+
+def _reason(request: HttpRequest) -> str:
+    return pasted_keys.without_secrets(request.POST.get("_reason", "").strip())[:200]
 
 
 def _set_modes(request: HttpRequest) -> None:
@@ -225,7 +229,3 @@ def _value(limit: PlanLimit) -> Limit:
 
 def _weighty(limit: PlanLimit | None) -> list[Any]:
     return [] if limit is None else [getattr(limit, name) for name in _WEIGHTY]
-
-
-def _in_words(limit: PlanLimit | None) -> str:
-    return "" if limit is None else f"{in_short(limit)} ({limit.get_mode_display().partition(':')[0]})"

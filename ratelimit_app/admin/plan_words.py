@@ -36,6 +36,11 @@ def in_short(limit: PlanLimit) -> str:
     return text + (_(", on %(covered)s") % {"covered": covered} if covered else "")
 
 
+def in_words(limit: PlanLimit | None) -> str:
+    """A limit in one line, with its mode; "" for none."""
+    return "" if limit is None else f"{in_short(limit)} ({limit.mode})"
+
+
 def lowered_rate(limit: PlanLimit) -> str:
     """Says which rate is really enforced, where whole ticks between tokens lower it by 0.1 % or more; else ""."""
     if limit.algorithm not in BUCKETS:

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from ratelimit_app.admin.plan_forms import PlanForm, PlanLimitForm
 from ratelimit_app.admin.plan_preview import PlanPreview
 from ratelimit_app.admin.plan_words import exceeded_by_shares, in_short, lowered_rate
+from ratelimit_app.admin.shadow_report import ShadowReport
 from ratelimit_app.models import APIKey, Plan, PlanLimit
 from ratelimit_app.pages.text import grouped
 
@@ -42,7 +43,7 @@ class PlanLimitInline(admin.StackedInline):  # type: ignore[type-arg]  # generic
 
 
 @admin.register(Plan)
-class PlanAdmin(PlanPreview):
+class PlanAdmin(PlanPreview, ShadowReport):
     form = PlanForm
     inlines = [PlanLimitInline]
     list_display = ["name", "slug", "audience", "limits_in_short"]

@@ -3,6 +3,7 @@
     windows     which span, in how coarse buckets
     traffic     allowed, refused and undecided requests over time
     callers     who was hurt most, and how many keys were
+    shadows     what limits in shadow would have refused
     limits      which limits refused, on which routes, whom
     outages     when Redis could not be asked, and what happened meanwhile
     times       how long decisions took
@@ -36,6 +37,7 @@ from ratelimit_app.stats.limits import (
     shadow_limits,
 )
 from ratelimit_app.stats.outages import Outage, OutageCaller, outage_callers, outage_limits, outage_window, outages
+from ratelimit_app.stats.shadows import Trial, TriedCaller, trials, tried_callers
 from ratelimit_app.stats.times import DecisionTimes, decision_times, decision_times_over_time
 from ratelimit_app.stats.traffic import Traffic, total, traffic
 from ratelimit_app.stats.windows import RANGES, Range, Window, between, window
@@ -56,6 +58,8 @@ __all__ = [
     "RouteTraffic",
     "ShadowLimit",
     "Traffic",
+    "Trial",
+    "TriedCaller",
     "Window",
     "between",
     "by_limit",
@@ -77,5 +81,7 @@ __all__ = [
     "top_callers",
     "total",
     "traffic",
+    "trials",
+    "tried_callers",
     "window",
 ]
