@@ -80,9 +80,9 @@ def plan_form(limit: PlanLimit | None = None, /, **fields: Any) -> dict[str, Any
 
 
 def filled_in(page: Any) -> list[tuple[str, str]]:
-    """The hidden fields of the page that asks before a plan is saved."""
+    """What the form on a page holds without anybody typing, but for the token against forgery."""
     text = page.content.decode().partition('class="rl-action-form"')[2]
-    tags = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', text)
+    tags = re.findall(r'<input type="(?:hidden|text)" name="([^"]*)"[^>]*? value="([^"]*)"', text)
     return [(unescape(name), unescape(value)) for name, value in tags if name != "csrfmiddlewaretoken"]
 
 

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from ratelimit_app.models import PlanLimit
+from ratelimit_app.models import PlanLimit, PlanVersion
 from tests.admin_pages import PLANS, confirm, errors_of, filled_in, plan_form, staff
 from tests.statistics import used
 
@@ -83,6 +83,23 @@ def test_it_is_saved_as_it_was_shown_in_the_mode_that_was_chosen(
     assert (limit.requests, limit.burst, limit.mode) == (600, 20, mode)
     message = LogEntry.objects.get().get_change_message()
     assert f"free: 60 per 60 s, burst 20 (enforce) → 600 per 60 s, burst 20 ({mode})." in message
+
+
+def test_a_reason_is_kept_with_the_version_and_in_the_log_without_what_looks_like_a_key(
+    admin_client: Client, limit: PlanLimit, make_key: Any
+) -> None:
+    _key, text = make_key(limit.plan)
+    page = admin_client.post(url_of(limit), plan_form(limit, requests="600"))
+    data = dict(filled_in(page)) | {"_enforce": "x", "_reason": f"Asked for by {text}\0 " + "and more " * 50}
+
+    assert admin_client.post(url_of(limit), data).status_code == 302
+
+    version = PlanVersion.objects.get(plan_id=limit.plan_id)
+    assert (version.who, version.reason[:12], "\0" in version.reason) == ("admin", "Asked for by", False)
+    logged = LogEntry.objects.get().change_message
+    assert "Reason: Asked for by" in logged
+    assert text[-30:] not in logged + version.reason
+    assert len(version.reason) <= 200
 
 
 def test_limits_that_were_not_changed_keep_their_mode(admin_client: Client, limit: PlanLimit) -> None:

@@ -27,9 +27,10 @@ from ratelimit_app.pages.text import grouped, percent
 
 #: A change of any of these is shown before it is saved; a limit's name and what happens without Redis are not.
 _WEIGHTY = ("algorithm", "requests", "period_seconds", "burst", "per", "scope", "methods", "shards", "lease", "mode")
-_SHADOW, _ENFORCE, _BACK = "_shadow", "_enforce", "_back"
+#: The buttons: how to save what was shown, or not at all.
+_SHADOW, _ENFORCE, _KEEP, _BACK = "_shadow", "_enforce", "_keep", "_back"
 #: What belongs to one sending of a form, not to what was filled in.
-_NOT_FILLED_IN = ("csrfmiddlewaretoken", "_save", "_changed", _SHADOW, _ENFORCE, _BACK, "_reason")
+_NOT_FILLED_IN = ("csrfmiddlewaretoken", "_save", "_changed", _SHADOW, _ENFORCE, _KEEP, _BACK, "_reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,11 @@ class PlanPreview(PlanPages):
         if request.method == "POST":
             if _SHADOW in request.POST or _ENFORCE in request.POST:
                 _set_modes(request)
-            elif _BACK not in request.POST and (preview := self._preview(request, unquote(object_id))):
+            elif (
+                _KEEP not in request.POST
+                and _BACK not in request.POST
+                and (preview := self._preview(request, unquote(object_id)))
+            ):
                 return preview
         return super().change_view(request, object_id, form_url, extra_context)
 
@@ -99,6 +104,7 @@ class PlanPreview(PlanPages):
         context = {
             **self.page_context(request, title=_("Save this plan?")),
             "plan": plan,
+            "reason": _reason(request),
             "plan_url": request.get_full_path(),
             "filled_in": [
                 (name, value) for name, values in request.POST.lists() if name not in _NOT_FILLED_IN for value in values
@@ -144,7 +150,7 @@ def _what_it_does(plan: Plan, stored: Iterable[PlanLimit], changes: list[LimitCh
         "estimate": _sentences(reckoned, left_out) if reckoned is not None else [],
         "checked": reckoned.checked if reckoned is not None else 0,
         "asks_how": bool(saved),
-        "shadow_first": bool(saved) and all(change.after and change.after.mode == "shadow" for change in saved),
+        "modes": sorted({change.after.mode for change in saved if change.after is not None}),
         "drops_enforcing": any(change.before and change.before.mode == "enforce" for change in saved),
         "mode": conf.current().mode,
     }
@@ -205,12 +211,15 @@ def _before_and_after(formset: Any) -> list[str]:
         names = [name for name in PlanLimitForm.Meta.fields if name in initial]
         before = PlanLimit(**{name: initial[name] for name in names}) if names else None
         after = None if id(limit) in gone else limit
-        lines.append(f"{limit.name}: {in_words(before) or '-'} → {in_words(after) or '-'}.")
+        said = [in_words(before) or "-", in_words(after) or "-"]
+        if said[0] != said[1]:
+            lines.append(f"{limit.name}: {said[0]} → {said[1]}.")
     return lines
 
 
 def _reason(request: HttpRequest) -> str:
-    return pasted_keys.without_secrets(request.POST.get("_reason", "").strip())[:200]
+    text = request.POST.get("_reason", "").replace("\0", "").strip()
+    return pasted_keys.without_secrets(text)[:200]
 
 
 def _set_modes(request: HttpRequest) -> None:

@@ -41,6 +41,16 @@ def in_words(limit: PlanLimit | None) -> str:
     return "" if limit is None else f"{in_short(limit)} ({limit.mode})"
 
 
+def in_full(limit: PlanLimit) -> str:
+    """All that a limit says, but its name."""
+    more = [in_words(limit), _("without Redis %(choice)s") % {"choice": limit.on_failure}]
+    if limit.per == PlanLimit.Per.EVERYONE:
+        more.append(_("shards: %(shards)s") % {"shards": grouped(limit.shards)})
+    if limit.lease:
+        more.append(_("leased"))
+    return "; ".join(more)
+
+
 def lowered_rate(limit: PlanLimit) -> str:
     """Says which rate is really enforced, where whole ticks between tokens lower it by 0.1 % or more; else ""."""
     if limit.algorithm not in BUCKETS:

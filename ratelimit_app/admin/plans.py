@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ratelimit_app.admin.plan_forms import PlanForm, PlanLimitForm
+from ratelimit_app.admin.plan_history import PlanHistory
 from ratelimit_app.admin.plan_preview import PlanPreview
 from ratelimit_app.admin.plan_words import exceeded_by_shares, in_short, lowered_rate
 from ratelimit_app.admin.shadow_report import ShadowReport
@@ -43,7 +44,7 @@ class PlanLimitInline(admin.StackedInline):  # type: ignore[type-arg]  # generic
 
 
 @admin.register(Plan)
-class PlanAdmin(PlanPreview, ShadowReport):
+class PlanAdmin(PlanPreview, PlanHistory, ShadowReport):
     form = PlanForm
     inlines = [PlanLimitInline]
     list_display = ["name", "slug", "audience", "limits_in_short"]
