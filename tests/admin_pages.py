@@ -79,6 +79,24 @@ def plan_form(limit: PlanLimit | None = None, /, **fields: Any) -> dict[str, Any
     }
 
 
+def filled_in(page: Any) -> list[tuple[str, str]]:
+    """What the form on a page holds without anybody typing, but for the token against forgery."""
+    text = page.content.decode().partition('class="rl-action-form"')[2]
+    tags = re.findall(r'<input type="(?:hidden|text)" name="([^"]*)"[^>]*? value="([^"]*)"', text)
+    return [(unescape(name), unescape(value)) for name, value in tags if name != "csrfmiddlewaretoken"]
+
+
+def confirm(client: Client, url: str, form: dict[str, Any], button: str = "_enforce") -> Any:
+    """Send the form of a plan, and press a button on the page that asks."""
+    page = client.post(url, form)
+    assert page.status_code == 200
+    assert page.templates[0].name == "admin/ratelimit_app/plan/preview.html", errors_of(page)
+    data: dict[str, Any] = {button: "x"}
+    for name, value in filled_in(page):
+        data.setdefault(name, []).append(value)
+    return client.post(url, data)
+
+
 def errors_of(answer: Any) -> dict[str, list[str]]:
     """Errors by field of the plan's form and of its one limit."""
     assert answer.status_code == 200

@@ -16,6 +16,7 @@ from ratelimit_app.models.pipeline import (
     Stale,
 )
 from ratelimit_app.models.plan_limits import PlanLimit
+from ratelimit_app.models.plan_versions import PlanVersion, record_versions
 from ratelimit_app.models.plans import Plan
 from ratelimit_app.models.usage import (
     DecisionDay,
@@ -59,6 +60,7 @@ __all__ = [
     "PlanHour",
     "PlanLimit",
     "PlanMinute",
+    "PlanVersion",
     "Refusal",
     "RefusalDay",
     "RefusalHour",
@@ -70,4 +72,5 @@ __all__ = [
     "UsageMinute",
     "Version",
     "changed",
+    "record_versions",
 ]

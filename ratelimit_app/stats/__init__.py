@@ -3,9 +3,11 @@
     windows     which span, in how coarse buckets
     traffic     allowed, refused and undecided requests over time
     callers     who was hurt most, and how many keys were
+    shadows     what limits in shadow would have refused
     limits      which limits refused, on which routes, whom
     outages     when Redis could not be asked, and what happened meanwhile
     times       how long decisions took
+    forecast    whom other limits would have refused
     health      what arrived when, and what did not
     rows        where the numbers come from: minutes, hours and days as one
 
@@ -24,6 +26,7 @@ from ratelimit_app.stats.callers import (
     newest_keys,
     top_callers,
 )
+from ratelimit_app.stats.forecast import Forecast, can_be_replayed, forecast
 from ratelimit_app.stats.health import dropped, newest_data_at
 from ratelimit_app.stats.limits import (
     CallerOfLimit,
@@ -36,6 +39,7 @@ from ratelimit_app.stats.limits import (
     shadow_limits,
 )
 from ratelimit_app.stats.outages import Outage, OutageCaller, outage_callers, outage_limits, outage_window, outages
+from ratelimit_app.stats.shadows import Trial, TriedCaller, trials, tried_callers
 from ratelimit_app.stats.times import DecisionTimes, decision_times, decision_times_over_time
 from ratelimit_app.stats.traffic import Traffic, total, traffic
 from ratelimit_app.stats.windows import RANGES, Range, Window, between, window
@@ -47,6 +51,7 @@ __all__ = [
     "CallerOfLimit",
     "CallerTraffic",
     "DecisionTimes",
+    "Forecast",
     "KeysOver",
     "LimitTraffic",
     "Outage",
@@ -55,14 +60,18 @@ __all__ = [
     "RouteTraffic",
     "ShadowLimit",
     "Traffic",
+    "Trial",
+    "TriedCaller",
     "Window",
     "between",
     "by_limit",
     "by_route",
     "callers_of_limit",
+    "can_be_replayed",
     "decision_times",
     "decision_times_over_time",
     "dropped",
+    "forecast",
     "keys_active",
     "keys_newly_hit",
     "keys_over",
@@ -76,5 +85,7 @@ __all__ = [
     "top_callers",
     "total",
     "traffic",
+    "trials",
+    "tried_callers",
     "window",
 ]

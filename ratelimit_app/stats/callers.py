@@ -53,8 +53,7 @@ class KeysOver:
 def top_callers(within: Window, *, limit: int = 20, plan_id: int | None = None) -> tuple[CallerTraffic, ...]:
     """The callers that were blocked most; when they are few, also some that were not, those that sent most first."""
     filters = {} if plan_id is None else {"plan_id": plan_id}
-    identities = _most_blocked(within, limit=limit, filters=filters)
-    identities += _recently_active(within, limit=limit, besides=identities, filters=filters)
+    identities = sample(within, limit=limit, plan_id=plan_id)
     now = _by_caller(within, identities, filters)
     before = _by_caller(within.before, identities, filters)
     keys = newest_keys(identities)
@@ -70,6 +69,13 @@ def top_callers(within: Window, *, limit: int = 20, plan_id: int | None = None) 
     ]
     found.sort(key=lambda row: (-row.traffic.blocked, -row.traffic.allowed, row.identity))
     return tuple(found[:limit])
+
+
+def sample(within: Window, *, limit: int, plan_id: int | None = None) -> list[str]:
+    """Some callers: those blocked most, and when they are few, also those that sent most of late."""
+    filters = {} if plan_id is None else {"plan_id": plan_id}
+    blocked = _most_blocked(within, limit=limit, filters=filters)
+    return blocked + _recently_active(within, limit=limit, besides=blocked, filters=filters)
 
 
 def newest_keys(identities: Iterable[str]) -> dict[str, APIKey]:
