@@ -33,7 +33,7 @@ def url_of(limit: PlanLimit) -> str:
 
 def text_of(page: Any) -> str:
     assert page.status_code == 200
-    return page.content.decode()
+    return page.content.decode().replace("\xa0", " ")
 
 
 def test_new_numbers_are_shown_with_the_old_ones_and_nothing_is_saved(admin_client: Client, limit: PlanLimit) -> None:

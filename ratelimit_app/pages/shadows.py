@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from ratelimit_app import conf, stats
 from ratelimit_app.models import PlanLimit, PlanVersion
-from ratelimit_app.pages.overview import LATE_AFTER_SECONDS, RANGE_LABELS
+from ratelimit_app.pages.frame import LATE_AFTER_SECONDS, RANGE_LABELS
 from ratelimit_app.pages.text import grouped, percent, shown_as
 
 DEFAULT_RANGE = "24h"
