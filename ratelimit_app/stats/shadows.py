@@ -98,10 +98,11 @@ def tried_callers(within: Window, *, limit_id: int, limit: int = 50) -> tuple[Tr
 def _newly_hurt(within: Window) -> dict[int, int]:
     selection, usage = Selection(REFUSALS, within), Selection(USAGE, within)
     hit, parameters = selection.table("limit_id", "identity", only=["would_refuse"])
-    refused, more = usage.table("identity", only=["refused"], same="identity = hit.identity")
+    refused, more = usage.table("identity", only=["refused"])
     rows = selection.fetch(
         f"SELECT limit_id, COUNT(*) FROM (SELECT DISTINCT limit_id, identity FROM {hit} AS found) AS hit "  # noqa: S608 (names are the models' own)
-        f"WHERE identity NOT IN (%s, %s) AND NOT EXISTS (SELECT 1 FROM {refused} AS refused) GROUP BY limit_id",
+        "WHERE identity NOT IN (%s, %s) "
+        f"AND NOT EXISTS (SELECT 1 FROM {refused} AS refused WHERE refused.identity = hit.identity) GROUP BY limit_id",
         [*parameters, NO_KEY, OTHERS, *more],
     )
     return {int(limit_id): int(count) for limit_id, count in rows}
