@@ -52,7 +52,7 @@ def test_it_says_by_limit_and_key_what_would_have_been_refused_beside_what_was(
 
     [row] = cells(admin_client.get(REPORT), "rl-trials")
     assert row[:2] == ["free", "Free"]
-    assert row[3:8] == ["1", "15", "15.0 % of 100", "0", "20.0 %"]
+    assert row[3:8] == ["1", "15", "15.0\xa0% of 100", "0", "20.0\xa0%"]
 
     callers = cells(admin_client.get(f"{REPORT}?limit={limit.pk}"), "rl-callers")
     assert [(row[0].split()[0], *row[1:]) for row in callers] == [
