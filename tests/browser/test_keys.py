@@ -50,6 +50,13 @@ def pair(make_plan: Any, make_key: Any) -> tuple[APIKey, APIKey]:
     return old, new
 
 
+def test_what_a_key_got_is_drawn(visit: Any, pair: Any) -> None:
+    visitor = visit(f"{KEYS}{pair[1].pk}/page/")
+    for name in ("requests", "share"):
+        visitor.page.locator(f"[data-chart={name}] canvas").wait_for()
+        assert visitor.page.locator(f"[data-chart={name}]").bounding_box()["height"] > 40
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_no_page_about_keys_has_a_barrier(visit: Any, pair: Any, dark: bool) -> None:
     new = pair[1]
