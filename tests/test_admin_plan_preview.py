@@ -63,6 +63,19 @@ def test_the_estimate_replays_what_was_recorded(admin_client: Client, limit: Pla
     assert "Callers who send in short bursts are hit harder" in text
 
 
+def test_without_keys_or_records_it_says_that_there_is_no_estimate(
+    admin_client: Client, limit: PlanLimit, make_plan: Any, configure: Any
+) -> None:
+    configure(MODE="shadow")
+    visitors = make_plan("Visitors", 60, 60, 20, audience="anonymous").limits.get()
+    form = plan_form(visitors, plan_name="Visitors", slug="visitors", audience="anonymous", requests="6")
+
+    nothing = text_of(admin_client.post(url_of(limit), plan_form(limit, requests="600")))
+    assert "Nothing was recorded of this plan in the last 24 hours" in nothing
+    assert "nobody is refused at present" in nothing
+    assert "There is no estimate for this audience" in text_of(admin_client.post(url_of(visitors), form))
+
+
 def test_what_cannot_be_reckoned_is_named(admin_client: Client, limit: PlanLimit, make_key: Any) -> None:
     used(make_key(limit.plan)[0].bucket_identity, at=timezone.now(), plan_id=limit.plan_id, allowed=5, unchecked=3)
 
