@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import statistics
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -188,13 +186,8 @@ def test_c20_garbage_costs_little(door, plan, make_key, django_assert_max_num_qu
     assert door.send(make_key(plan)[1]).status_code == 200
     for kind in (garbage, lambda: mistyped(garbage()), lambda: "garbage" * 5):
         sent = [kind() for _ in range(67)]
-        seconds = []
         for key in sent:
             with django_assert_max_num_queries(1 if kind is garbage else 0):
-                started = time.perf_counter()
-                answer = door.send(key)
-                seconds.append(time.perf_counter() - started)
-            assert answer.status_code == 401
-        assert statistics.median(seconds) < 0.02
+                assert door.send(key).status_code == 401
         with django_assert_max_num_queries(0):
             assert door.send(sent[-1]).status_code == 401, "once known to be nobody's, it costs no query"
