@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from ratelimit_app import allow, denials
 from ratelimit_app.models import Plan
+from tests.admin_pages import confirm
 from tests.doors import (
     ASYNC,
     DRF,
@@ -86,7 +87,10 @@ def save_in_admin(admin_client) -> Callable[..., None]:
             "limits-0-plan": plan.pk,
             **{f"limits-0-{field}": changes.get(field, getattr(limit, field)) for field in fields},
         }
-        answer = admin_client.post(reverse("admin:ratelimit_app_plan_change", args=[plan.pk]), form)
+        url = reverse("admin:ratelimit_app_plan_change", args=[plan.pk])
+        answer = admin_client.post(url, form)
+        if answer.status_code == 200:  # what changes a limit is shown before it is saved
+            answer = confirm(admin_client, url, form)
         assert answer.status_code == 302, answer.content.decode()
 
     return save
