@@ -67,6 +67,9 @@ def stall(watched: Watched) -> None:
 def test_the_promoted_master_is_found_while_callers_keep_asking(break_, found, caller, wait_until) -> None:
     for _ in range(5):
         assert limiter.check(caller).source == "redis"
+    with found.master.client(password=PASSWORD) as client:
+        client.set("behind all five", 1, ex=60)
+        assert client.wait(1, 30_000) == 1, "a replica that did not hear of them cannot know them"
     break_(found)
     assert limiter.check(caller).source == "local"
     wait_until(lambda: found.named_master() == found.replica.port, seconds=PATIENCE_SECONDS)
