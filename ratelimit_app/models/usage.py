@@ -101,12 +101,12 @@ def _once(name: str, *fields: str) -> list[models.BaseConstraint]:
 
 def _by_caller(name: str, time: str) -> list[models.Index]:
     return [
-        models.Index(name=f"ratelimit_app_{name}_caller", fields=["identity", time], include=["allowed"]),
+        # Counts are the last columns, so that rankings read the index alone; SQLite has no columns beside the key.
+        models.Index(name=f"ratelimit_app_{name}_caller", fields=["identity", time, "allowed"]),
         # Whom it hurt is asked far more often than everything: few rows, all that the ranking needs.
         models.Index(
             name=f"ratelimit_app_{name}_hurt",
-            fields=[time, "identity"],
-            include=["refused", "allowed"],
+            fields=[time, "identity", "refused", "allowed"],
             condition=models.Q(refused__gt=0),
         ),
     ]
