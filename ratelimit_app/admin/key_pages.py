@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import cast
 
-import django
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db import router, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.decorators import method_decorator
 from django.utils.text import capfirst
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from ratelimit_app.admin import new_key, pasted_keys
 from ratelimit_app.admin.key_actions import ACTIONS, Done, KeyAction, NotDone
+from ratelimit_app.admin.own_pages import OwnPages
 from ratelimit_app.models import APIKey
 from ratelimit_app.pages.frame import answer, frame
 from ratelimit_app.pages.key import page
 from ratelimit_app.pages.selection import selection
 
 
-class KeyPages(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in the stubs only
+class KeyPages(OwnPages):
     def get_urls(self) -> list[URLPattern]:
         name = "ratelimit_app_apikey"
         own = [path("<int:pk>/page/", self.admin_site.admin_view(self.key_page), name=f"{name}_page")]
@@ -109,17 +109,3 @@ class KeyPages(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in the st
         LogEntry.objects.log_actions(user_pk, list(done.changed), CHANGE, change_message=done.logged)
         if done.new is not None:
             self.log_addition(request, done.new[0], f"Replaces {done.changed[0].public_id}.")
-
-    def url(self, name: str, *args: Any) -> str:
-        return reverse(f"admin:ratelimit_app_apikey_{name}", args=args, current_app=self.admin_site.name)
-
-    def page_context(self, request: HttpRequest, *, title: Any) -> dict[str, Any]:
-        request.current_app = self.admin_site.name  # as ModelAdmin's own views do
-        return {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "title": title,
-            "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
-            "list_url": self.url("changelist"),
-            "media": self.media,
-        }
