@@ -127,7 +127,7 @@ def test_without_rows_every_answer_is_empty() -> None:
     assert stats.keys_over(window, percent=5) == stats.KeysOver(over=0, active=0)
     assert stats.decision_times(window) == stats.DecisionTimes(0, None, None)
     assert stats.dropped(window) == ()
-    assert stats.shadow_limits(window) == ()
+    assert stats.trials(window) == ()
     assert stats.newest_data_at() is None
 
 
@@ -161,7 +161,7 @@ def test_dropped_records_add_up_by_kind() -> None:
     assert stats.dropped(a_window()) == (("refusal", 1), ("usage", 7))
 
 
-def test_shadow_limits_are_those_that_would_have_refused_and_those_in_shadow(make_plan: Any) -> None:
+def test_on_trial_is_what_would_have_refused_and_what_is_in_shadow(make_plan: Any) -> None:
     promoted = make_plan("Promoted").limits.get()
     quiet = make_plan("Quiet", mode="shadow").limits.get()
     busy = make_plan("Busy", mode="shadow").limits.get()
@@ -170,16 +170,9 @@ def test_shadow_limits_are_those_that_would_have_refused_and_those_in_shadow(mak
         statistics.limited(limit_id, at=NOON, identity=uuid.uuid4().hex[:16], would_refuse=count)
     statistics.limited(promoted.pk, at=NOON, refused=1_000)
 
-    rows = stats.shadow_limits(a_window())
+    rows = stats.trials(a_window())
 
-    assert [(row.limit_id, row.would_block) for row in rows] == [
-        (busy.pk, 100),
-        (987_654, 7),
-        (promoted.pk, 5),
-        (quiet.pk, 0),
-    ]
-    assert rows[0].limit == busy
-    assert rows[1].limit is None
+    assert [(row.limit, row.would_block) for row in rows] == [(busy, 100), (promoted, 5), (quiet, 0)]
 
 
 def test_the_newest_data_is_the_batch_stored_last() -> None:
@@ -209,7 +202,7 @@ def answers(now: datetime) -> list[Any]:
             stats.by_route(window),
             stats.by_route(window, limit_id=11, identity="caller"),
             stats.callers_of_limit(window, limit_id=11),
-            stats.shadow_limits(window),
+            stats.trials(window),
         ]
     return found
 

@@ -23,7 +23,6 @@ from ratelimit_app.pages.chart import chart
 from ratelimit_app.pages.frame import RANGE_LABELS, answer, frame, is_late
 from ratelimit_app.pages.selection import Selection, before, selection
 from ratelimit_app.pages.text import duration, moment
-from ratelimit_app.pages.trials import trials
 
 #: Callers in the table: at first, and when all are asked for.
 MOST_CALLERS = 5
@@ -90,8 +89,18 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
         "keys": keys,
         "percent_blocked": PERCENT_BLOCKED,
         "share_width": tables.SHARE_WIDTH,
-        "shadows": [tables.shadow_card(shadow) for shadow in trials(window, plan, most=MOST_SHADOWS)],
+        "shadows": _shadows(window, plan),
     }
+
+
+def _shadows(window: stats.Window, plan: Plan | None) -> list[tables.ShadowCard]:
+    """The limits in shadow that would have blocked most."""
+    found = [trial for trial in stats.trials(window) if plan is None or trial.limit.plan_id == plan.pk]
+    found.sort(key=lambda trial: (-trial.would_block, trial.limit.pk))
+    return [
+        tables.shadow_card(trial, active=stats.keys_active(window, plan_id=trial.limit.plan_id))
+        for trial in found[:MOST_SHADOWS]
+    ]
 
 
 def _figures(

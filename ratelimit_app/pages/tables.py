@@ -24,7 +24,6 @@ from ratelimit_app.pages.text import (
     shown_as,
     written,
 )
-from ratelimit_app.pages.trials import Trial
 
 #: How wide the bar of a share is drawn; all of it stands for twice the threshold.
 SHARE_WIDTH = 64
@@ -90,7 +89,7 @@ class OutageRow:
 class ShadowCard:
     """One limit in trial."""
 
-    trial: Trial
+    trial: stats.Trial
     name: str
     plan: str
     plan_pk: int
@@ -151,8 +150,9 @@ def outage_rows(outages: Sequence[Outage], selection: Selection) -> list[OutageR
     ]
 
 
-def shadow_card(trial: Trial) -> ShadowCard:
-    limit, traffic = trial.limit, trial.plan_traffic
+def shadow_card(trial: stats.Trial, *, active: int) -> ShadowCard:
+    """`active` is the number of keys that sent anything on its plan."""
+    limit = trial.limit
     rule = _("%(requests)s per %(period)s, burst %(burst)s") % {
         "requests": grouped(limit.requests),
         "period": duration(limit.period_seconds),
@@ -165,11 +165,11 @@ def shadow_card(trial: Trial) -> ShadowCard:
         plan_pk=limit.plan_id,
         rule=rule,
         would_block=grouped(trial.would_block),
-        would_block_share=_share(trial.would_block, traffic.checked),
-        blocked=grouped(traffic.blocked),
-        blocked_share=_share(traffic.blocked, traffic.checked),
-        newly_hit=grouped(trial.newly_hit),
-        active=grouped(trial.active),
+        would_block_share=_share(trial.would_block, trial.plan_checked),
+        blocked=grouped(trial.plan_blocked),
+        blocked_share=_share(trial.plan_blocked, trial.plan_checked),
+        newly_hit=grouped(trial.newly_hurt),
+        active=grouped(active),
     )
 
 

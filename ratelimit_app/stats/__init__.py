@@ -21,7 +21,6 @@ from ratelimit_app.stats.callers import (
     CallerTraffic,
     KeysOver,
     keys_active,
-    keys_newly_hit,
     keys_over,
     newest_keys,
     top_callers,
@@ -32,11 +31,9 @@ from ratelimit_app.stats.limits import (
     CallerOfLimit,
     LimitTraffic,
     RouteTraffic,
-    ShadowLimit,
     by_limit,
     by_route,
     callers_of_limit,
-    shadow_limits,
 )
 from ratelimit_app.stats.outages import Outage, OutageCaller, outage_callers, outage_limits, outage_window, outages
 from ratelimit_app.stats.shadows import Trial, TriedCaller, trials, tried_callers
@@ -58,7 +55,6 @@ __all__ = [
     "OutageCaller",
     "Range",
     "RouteTraffic",
-    "ShadowLimit",
     "Traffic",
     "Trial",
     "TriedCaller",
@@ -73,7 +69,6 @@ __all__ = [
     "dropped",
     "forecast",
     "keys_active",
-    "keys_newly_hit",
     "keys_over",
     "newest_data_at",
     "newest_keys",
@@ -81,7 +76,6 @@ __all__ = [
     "outage_limits",
     "outage_window",
     "outages",
-    "shadow_limits",
     "top_callers",
     "total",
     "traffic",

@@ -108,20 +108,6 @@ def keys_active(within: Window, *, plan_id: int) -> int:
     return _active(within, Selection(USAGE, within), {"plan_id": plan_id})
 
 
-def keys_newly_hit(within: Window, *, plan_id: int) -> int:
-    """How many keys limits in shadow would have refused on a plan, that no limit refused."""
-    selection = Selection(USAGE, within)
-    rows, parameters = selection.table(
-        "identity", "refused", "would_refuse", where={"plan_id": plan_id}, only=["refused", "would_refuse"]
-    )
-    [(hit,)] = selection.fetch(
-        f"SELECT COUNT(*) FROM (SELECT identity FROM {rows} AS counted "  # noqa: S608 (names are the models' own)
-        "WHERE identity NOT IN (%s, %s) GROUP BY identity HAVING SUM(refused) = 0 AND SUM(would_refuse) > 0) AS hit",
-        [*parameters, NO_KEY, OTHERS],
-    )
-    return int(hit)
-
-
 class _Sum:
     """What one caller got, added up over pieces of time."""
 

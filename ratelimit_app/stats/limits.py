@@ -6,8 +6,6 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from django.db.models import Q
-
 from ratelimit_app.models import APIKey, PlanLimit
 from ratelimit_app.resolutions import LIMITS, REFUSALS, Fact
 from ratelimit_app.stats.callers import newest_keys
@@ -53,16 +51,6 @@ class CallerOfLimit:
     unchecked: int
     failed_closed: int
     local: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShadowLimit:
-    """A limit that refused nobody but would have, or that is in shadow now."""
-
-    limit_id: int
-    #: None when the limit was deleted since.
-    limit: PlanLimit | None
-    would_block: int
 
 
 def by_limit(within: Window, *, identity: str | None = None) -> tuple[LimitTraffic, ...]:
@@ -113,20 +101,6 @@ def callers_of_limit(
     return tuple(
         CallerOfLimit(identity=identity, key=keys.get(identity), **_outcomes(counts[identity]))
         for identity in identities
-    )
-
-
-def shadow_limits(within: Window, *, limit: int = 20) -> tuple[ShadowLimit, ...]:
-    """Limits that would have refused somebody, most first, then those in shadow that would not."""
-    counts = _added_up(within, "limit_id", would_refuse__gt=0)
-    would_block = {limit_id: count["would_refuse"] for limit_id, count in counts.items()}
-    known = PlanLimit.objects.filter(Q(pk__in=would_block) | Q(mode=PlanLimit.Mode.SHADOW)).select_related("plan")
-    limits: dict[int, PlanLimit] = {found.pk: found for found in known.order_by("pk")}
-    busy = sorted(would_block, key=lambda limit_id: (-would_block[limit_id], limit_id))
-    quiet = [limit_id for limit_id in limits if limit_id not in would_block]
-    return tuple(
-        ShadowLimit(limit_id=limit_id, limit=limits.get(limit_id), would_block=would_block.get(limit_id, 0))
-        for limit_id in [*busy, *quiet][:limit]
     )
 
 
