@@ -60,6 +60,7 @@ def with_use(keys: Any) -> Any:
     return keys.annotate(used_at=Subquery(uses.values("last_used_at")[:1]))
 
 
+@stats.one_look()
 def page(key: APIKey, chosen: Selection, *, shows_refusals: bool) -> dict[str, Any]:
     """What the page of a key shows. The same few queries however busy it is.
 

@@ -44,6 +44,7 @@ def overview(request: HttpRequest, *, admin_site: AdminSite, opts: Options[Model
     return answer(request, "admin/ratelimit_app/overview.html", context, admin_site=admin_site)
 
 
+@stats.one_look()
 def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
     window, plan, now = chosen.window, chosen.plan, chosen.now
     buckets = readings.buckets(window, plan)

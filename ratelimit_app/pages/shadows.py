@@ -51,6 +51,7 @@ class CallerRow:
     is_newly_hurt: bool
 
 
+@stats.one_look()
 def page(*, asked: dict[str, str], now: datetime) -> dict[str, Any]:
     """What the report shows. The same few queries however many keys there are.
 

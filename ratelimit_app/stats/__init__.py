@@ -36,6 +36,7 @@ from ratelimit_app.stats.limits import (
     callers_of_limit,
 )
 from ratelimit_app.stats.outages import Outage, OutageCaller, outage_callers, outage_limits, outage_window, outages
+from ratelimit_app.stats.rows import one_look
 from ratelimit_app.stats.shadows import Trial, TriedCaller, trials, tried_callers
 from ratelimit_app.stats.times import DecisionTimes, decision_times, decision_times_over_time
 from ratelimit_app.stats.traffic import Traffic, total, traffic
@@ -72,6 +73,7 @@ __all__ = [
     "keys_over",
     "newest_data_at",
     "newest_keys",
+    "one_look",
     "outage_callers",
     "outage_limits",
     "outage_window",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
 
@@ -17,10 +19,24 @@ from ratelimit_app.stats.windows import Window
 AT = "at"
 
 
+#: The frontiers as one page found them, while it is made.
+_reached: ContextVar[resolutions.Reaches | None] = ContextVar("reached", default=None)
+
+
+@contextmanager
+def one_look() -> Iterator[None]:
+    """Let all answers within be about one moment of the roll-up: how far it has come is read once."""
+    token = _reached.set(resolutions.reaches())
+    try:
+        yield
+    finally:
+        _reached.reset(token)
+
+
 def pieces(within: Window, *, coarsest: Resolution = DAY) -> tuple[Piece, ...]:
     """Which rows hold a window."""
     start, end = int(within.start.timestamp()), int(within.end.timestamp())
-    return resolutions.pieces(start, end, reached=resolutions.reaches(), coarsest=coarsest)
+    return resolutions.pieces(start, end, reached=_reached.get() or resolutions.reaches(), coarsest=coarsest)
 
 
 def sums(
