@@ -198,12 +198,13 @@ def test_late_data_is_called_late(viewer: Client, settings: Any) -> None:
     assert f"late Nothing has arrived since {at.astimezone(UTC):%H:%M} UTC" in text
 
 
-def test_dropped_records_and_limits_in_shadow_are_shown(viewer: Client, make_plan: Any) -> None:
+def test_dropped_records_and_limits_in_shadow_are_shown(viewer: Client, make_plan: Any, make_key: Any) -> None:
     limit = make_plan("Pro 2027", mode="shadow").limits.get()
     DroppedMinute.objects.create(minute=minute(), kind="usage", dropped=1_234)
     statistics.limited(limit.pk, at=minute(), would_refuse=5_602)
     for identity, refused, would_refuse in (("x", 0, 5_602), ("y", 1_910, 0), ("z", 1, 9), ("quiet", 0, 0)):
         used(identity, plan_id=limit.plan_id, allowed=50_000, refused=refused, would_refuse=would_refuse)
+        KeyUse.objects.create(key_id=make_key(limit.plan)[0].pk, last_used_at=minute())
 
     text = look(viewer).text
 

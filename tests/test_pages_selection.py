@@ -10,8 +10,9 @@ from django.test import Client
 from django.utils import timezone
 
 from ratelimit_app import stats
+from ratelimit_app.models import KeyUse
 from ratelimit_app.pages.selection import Selection, selection
-from tests.overview_page import URL, Page, look, sign_in_viewer, used
+from tests.overview_page import URL, Page, look, minute, sign_in_viewer, used
 
 pytestmark = pytest.mark.django_db
 
@@ -124,6 +125,8 @@ def test_the_plan_filter_holds_for_every_number(viewer: Client, make_plan: Any, 
     free, pro = make_plan("Free"), make_plan("Pro", mode="shadow")
     key, _ = make_key(free, name="on free")
     used(key.bucket_identity, ago=2, plan_id=free.pk, allowed=30, refused=70)
+    for plan_key in (key, make_key(pro)[0]):
+        KeyUse.objects.create(key_id=plan_key.pk, last_used_at=minute(2))
     used("other", ago=2, plan_id=pro.pk, allowed=5_000, refused=4_000, unchecked=3)
 
     page = look(viewer, "?plan=free")

@@ -116,7 +116,8 @@ def test_keys_over_a_share_are_counted_exactly_and_without_those_that_are_no_key
     used("", refused=100)
     used("*", refused=100)
 
-    assert stats.keys_over(a_window(), percent=5) == stats.KeysOver(over=2, active=4)
+    assert stats.keys_over(a_window(), percent=5) == 2
+    assert stats.keys_active(a_window()) == 4
 
 
 def test_without_rows_every_answer_is_empty() -> None:
@@ -124,7 +125,8 @@ def test_without_rows_every_answer_is_empty() -> None:
 
     assert stats.total(stats.traffic(window), at=NOON) == stats.Traffic(at=NOON)
     assert stats.top_callers(window) == ()
-    assert stats.keys_over(window, percent=5) == stats.KeysOver(over=0, active=0)
+    assert stats.keys_over(window, percent=5) == 0
+    assert stats.keys_active(window) == 0
     assert stats.decision_times(window) == stats.DecisionTimes(0, None, None)
     assert stats.dropped(window) == ()
     assert stats.trials(window) == ()
@@ -194,7 +196,7 @@ def answers(now: datetime) -> list[Any]:
             stats.traffic(window, plan_id=1),
             stats.traffic(window, identity="caller"),
             [(row.identity, row.traffic, row.before) for row in stats.top_callers(window)],
-            stats.keys_over(window, percent=5),
+            (stats.keys_over(window, percent=5), stats.keys_active(window)),
             stats.decision_times(window),
             stats.decision_times_over_time(window),
             stats.by_limit(window),
@@ -260,7 +262,8 @@ def test_traffic_and_callers_can_be_those_of_one_plan() -> None:
     assert stats.total(stats.traffic(window, plan_id=2), at=NOON).blocked == 110
     assert stats.total(stats.traffic(window, identity="caller"), at=NOON).blocked == 11
     assert [row.traffic.blocked for row in stats.top_callers(window, plan_id=2)] == [100, 10]
-    assert stats.keys_over(window, percent=5, plan_id=1) == stats.KeysOver(over=1, active=1)
+    assert stats.keys_over(window, percent=5, plan_id=1) == 1
+    assert stats.keys_active(window, plan_id=1) == 1
 
 
 def test_refusals_are_told_apart_by_limit_by_route_and_by_caller(make_plan: Any, make_key: Any) -> None:
@@ -292,7 +295,8 @@ def test_how_many_keys_are_active_now_is_known_from_their_last_use() -> None:
     now = datetime.now(UTC)
     KeyUse.objects.create(key_id=1, last_used_at=now - timedelta(minutes=10))
     KeyUse.objects.create(key_id=2, last_used_at=now - timedelta(minutes=90))
-    assert stats.keys_over(a_window(now=now), percent=5) == stats.KeysOver(over=0, active=1)
+    assert stats.keys_over(a_window(now=now), percent=5) == 0
+    assert stats.keys_active(a_window(now=now)) == 1
 
 
 def test_times_are_told_for_each_bucket_too() -> None:

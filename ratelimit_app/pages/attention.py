@@ -102,21 +102,21 @@ def is_over(traffic: stats.Traffic) -> bool:
 
 
 def blocked(
-    keys: stats.KeysOver,
+    keys_over: int,
     worst: stats.CallerTraffic | None,
     since: tuple[datetime, datetime] | None,
     selection: Selection,
 ) -> list[Sentence]:
     """That keys are blocked more than they should be, and which one most, from when to when."""
-    if not keys.over:
+    if not keys_over:
         return []
     text = format_html(
         ngettext(
             "<strong>{count} key</strong> is above {percent} % blocked.{worst}",
             "<strong>{count} keys</strong> are above {percent} % blocked.{worst}",
-            keys.over,
+            keys_over,
         ),
-        count=grouped(keys.over),
+        count=grouped(keys_over),
         percent=PERCENT_BLOCKED,
         worst=_worst(worst, since, now=selection.now) if worst else "",
     )

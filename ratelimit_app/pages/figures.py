@@ -105,15 +105,15 @@ def unchecked(sums: stats.Traffic, outages: Sequence[Outage]) -> Figure:
     )
 
 
-def keys_over(keys: stats.KeysOver, earlier: stats.KeysOver, selection: Selection, *, when: str) -> Figure:
+def keys_over(over: int, earlier: int, selection: Selection, *, active: int, when: str) -> Figure:
     return Figure(
         _("Keys over %(percent)s %% blocked") % {"percent": PERCENT_BLOCKED},
-        grouped(keys.over),
-        keys.over,
-        _("of %(count)s active") % {"count": grouped(keys.active)},
-        _("%(count)s in %(when)s") % {"count": grouped(earlier.over), "when": when},
+        grouped(over),
+        over,
+        _("of %(count)s active") % {"count": grouped(active)},
+        _("%(count)s in %(when)s") % {"count": grouped(earlier), "when": when},
         selection.link(callers="all") + "#rl-callers",
-        "bad" if keys.over else "good",
+        "bad" if over else "good",
     )
 
 

@@ -109,7 +109,7 @@ def _figures(
     sums: stats.Traffic,
     outages: tuple[readings.Outage, ...],
     times: readings.Times,
-    keys: stats.KeysOver,
+    keys: int,
 ) -> list[figures.Figure]:
     window, plan = chosen.window, chosen.plan
     seconds = (window.end - window.start).total_seconds()
@@ -123,7 +123,13 @@ def _figures(
         figures.blocked(sums, day_ago, when=when),
         figures.decision_time(times),
         figures.unchecked(sums, outages),
-        figures.keys_over(keys, keys_before, chosen, when=_("the %(time)s before") % {"time": duration(seconds)}),
+        figures.keys_over(
+            keys,
+            keys_before,
+            chosen,
+            active=readings.keys_active(window, plan),
+            when=_("the %(time)s before") % {"time": duration(seconds)},
+        ),
     ]
 
 

@@ -83,9 +83,14 @@ def callers(window: stats.Window, plan: Plan | None, *, most: int) -> tuple[stat
     return stats.top_callers(window, limit=most, plan_id=_id(plan))
 
 
-def keys_over(window: stats.Window, plan: Plan | None, *, percent: int) -> stats.KeysOver:
+def keys_over(window: stats.Window, plan: Plan | None, *, percent: int) -> int:
     """How many keys were blocked more than `percent` of what they sent."""
     return stats.keys_over(window, percent=percent, plan_id=_id(plan))
+
+
+def keys_active(window: stats.Window, plan: Plan | None) -> int:
+    """How many keys sent anything."""
+    return stats.keys_active(window, plan_id=_id(plan))
 
 
 def since_when(
