@@ -84,7 +84,7 @@ def _at_a_pace(attempt: rounds.Attempt, *, threads: int, seconds: float) -> Outc
         ready.wait()
         began = time.perf_counter() + place_in_line / PACE  # each has its turn, as requests arrive
         for number in range(int(seconds / pause)):
-            time.sleep(max(0.0, began + number * pause - time.perf_counter()))
+            time.sleep(max(0.0, began + number * pause - time.perf_counter()))  # paced: it asks on time
             start = time.perf_counter()
             attempt((place_in_line + number * threads) % rounds.CALLERS)
             mine.append(time.perf_counter() - start)

@@ -107,11 +107,11 @@ def _at_the_edge(here: place.Place, makers: dict[str, Callable[[str, int], Attem
         begin()
         edge = _edge(name, caller)
         attempt(caller)
-        time.sleep(max(0.0, edge - SECONDS_BEFORE - time.time()))
+        time.sleep(max(0.0, edge - SECONDS_BEFORE - time.time()))  # to just before the edge
         first, admitted = time.monotonic(), 0
         for _ in range(AT_THE_EDGE):
             admitted += bool(attempt(caller))
-        time.sleep(max(0.0, edge + 0.05 - time.time()))
+        time.sleep(max(0.0, edge + 0.05 - time.time()))  # to just behind it
         for _ in range(AT_THE_EDGE):
             admitted += bool(attempt(caller))
         return _part(admitted, time.monotonic() - first)

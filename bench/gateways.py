@@ -58,7 +58,7 @@ def paced(begin_at: float, seconds: float, per_second: float, ask: Callable[[int
 
 
 def _sleep_until(moment: float) -> None:
-    time.sleep(max(0.0, moment - time.monotonic()))
+    time.sleep(max(0.0, moment - time.monotonic()))  # the gateways of a fleet begin together
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def _outage(here: place.Place, kind: str, plan_id: int, calls: int) -> dict[str,
         while limiter.check(who).source != "redis":
             if time.perf_counter() - back_at > _LONGEST_OUTAGE_SECONDS:
                 raise RuntimeError("limiting did not resume")
-            time.sleep(0.001)
+            time.sleep(0.001)  # how exactly the moment is measured
         resumed = time.perf_counter() - back_at
     p50, p99, most = rounds.percentiles(opened, 50, 99, 100)
     return {

@@ -13,10 +13,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from ratelimit_app import key_stats
-from ratelimit_app.key_stats import Hour
 from ratelimit_app.models import APIKey, KeyUse, UsageMinute
 from ratelimit_app.pages.sparkline import HEIGHT, WIDTH, sparkline
+from ratelimit_app.stats import keys as key_stats
+from ratelimit_app.stats.keys import Hour
 from tests.admin_pages import KEYS, rows_of
 from tests.overview_page import Page, used
 

@@ -16,12 +16,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ratelimit_app import key_stats
 from ratelimit_app.models import APIKey
 from ratelimit_app.pages import key_state
 from ratelimit_app.pages.key import with_use
 from ratelimit_app.pages.sparkline import sparkline
 from ratelimit_app.pages.text import shown_as
+from ratelimit_app.stats import keys as key_stats
 
 
 class StateFilter(admin.SimpleListFilter):

@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import OuterRef, Subquery
 from django.utils.translation import gettext as _
 
-from ratelimit_app import conf, connections, key_stats, limiter, stats
+from ratelimit_app import conf, connections, limiter, stats
 from ratelimit_app.limits import Weighed
 from ratelimit_app.models import APIKey, KeyUse
 from ratelimit_app.pages import drawings, key_state, receipt
@@ -17,6 +17,7 @@ from ratelimit_app.pages.attention import PERCENT_BLOCKED
 from ratelimit_app.pages.chart import chart
 from ratelimit_app.pages.selection import Selection
 from ratelimit_app.pages.text import grouped, percent, shown_as
+from ratelimit_app.stats import keys as key_stats
 
 _REFUSALS = 50
 _MATES = 20

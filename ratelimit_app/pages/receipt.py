@@ -10,9 +10,10 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ratelimit_app import conf, key_stats
+from ratelimit_app import conf
 from ratelimit_app.models import APIKey, PlanLimit, Refusal
 from ratelimit_app.pages.text import grouped, shown_as
+from ratelimit_app.stats import keys as key_stats
 
 #: Longer than any receipt, however it is written.
 _LONGEST = 60

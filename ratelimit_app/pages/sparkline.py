@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 
-from ratelimit_app import key_stats
 from ratelimit_app.pages.text import grouped, percent
+from ratelimit_app.stats import keys as key_stats
 
 WIDTH, HEIGHT = 96, 24
 _STEP = WIDTH / key_stats.HOURS

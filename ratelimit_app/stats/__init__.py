@@ -5,6 +5,7 @@
     callers     who was hurt most, and how many keys were
     shadows     what limits in shadow would have refused
     limits      which limits refused, on which routes, whom
+    keys        what one key got, and why
     outages     when Redis could not be asked, and what happened meanwhile
     times       how long decisions took
     forecast    whom other limits would have refused

@@ -14,10 +14,10 @@ from typing import Any
 
 from django.db.models import Sum
 
-from ratelimit_app import stats
 from ratelimit_app.models import DroppedMinute, PlanLimit, Refusal, RefusalMinute
 from ratelimit_app.resolutions import HOUR, REFUSALS, USAGE, seconds_of
 from ratelimit_app.stats.rows import AT, sums
+from ratelimit_app.stats.windows import Range, Window, window
 
 HOURS = 24
 
@@ -44,7 +44,7 @@ class RouteRefusals:
 
 def last_day(identities: Sequence[str], *, now: datetime) -> dict[str, tuple[Hour, ...]]:
     """The last 24 hours of each caller, oldest first, the one that is still filling included."""
-    day = stats.window(stats.Range("", HOURS * 3600, 3600), now=now.astimezone(UTC))
+    day = window(Range("", HOURS * 3600, 3600), now=now.astimezone(UTC))
     start = int(day.start.timestamp())
     days = {identity: [Hour()] * HOURS for identity in identities}
     for row in sums(USAGE, day, by=[AT, "identity"], coarsest=HOUR, identity__in=identities):
@@ -54,7 +54,7 @@ def last_day(identities: Sequence[str], *, now: datetime) -> dict[str, tuple[Hou
     return {identity: tuple(hours) for identity, hours in days.items()}
 
 
-def refusals_by_route(identity: str, within: stats.Window, *, limit: int = 20) -> tuple[RouteRefusals, ...]:
+def refusals_by_route(identity: str, within: Window, *, limit: int = 20) -> tuple[RouteRefusals, ...]:
     """Where one caller was refused, most often first. Allowed requests are counted without their route."""
     counts: dict[tuple[str, int], Counter[str]] = {}
     for row in sums(REFUSALS, within, by=["route", "limit_id"], identity=identity):
