@@ -5,58 +5,31 @@ from __future__ import annotations
 import random
 import threading
 import uuid
-from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.db import connections
-from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ratelimit_app import recording, resolutions
 from ratelimit_app.models import (
-    Batch,
     DecisionDay,
-    DroppedMinute,
     Frontier,
-    KeyChange,
-    KeyUse,
     LimitDay,
     LimitHour,
     PlanDay,
     PlanHour,
-    Refusal,
     RefusalHour,
-    SetAside,
     Stale,
     UsageDay,
     UsageHour,
     UsageMinute,
 )
-from ratelimit_app.recording import purge, rolling
-from ratelimit_app.resolutions import FACTS, PLANS, USAGE, Fact
-from tests import statistics
+from ratelimit_app.recording import rolling
+from ratelimit_app.resolutions import FACTS, PLANS, USAGE
+from tests.statistics import NIGHT, record, total
 
-#: A midnight.
-NIGHT = 1_800_000_000 // 86_400 * 86_400
 HOUR, DAY = 3600, 86_400
-
-
-def record(at: int, identity: str = "a", allowed: int = 1, **tables: Any) -> dict[str, Any]:
-    batch = {
-        "id": str(uuid.uuid4()),
-        "usage": [[at, identity, 1, allowed, 2, 0, 0, 0, 0]],
-        "refusals": [[at, identity, 11, "items", 2, 0]],
-        "decisions": [[at, 500, allowed + 2]],
-        **tables,
-    }
-    assert recording.record(batch)
-    return batch
-
-
-def total(fact: Fact = USAGE) -> int:
-    return statistics.total(fact, "allowed")
 
 
 # --- Rolling up --------------------------------------------------------------------------------
@@ -139,7 +112,7 @@ def test_a_minute_that_arrives_after_its_hour_is_summed_up_again_counts_once():
     assert Stale.objects.get().start == NIGHT
     recording.roll_up(now_seconds=NIGHT + 2 * DAY)
     assert UsageHour.objects.get().allowed == UsageDay.objects.get().allowed == 6
-    assert total() == total(PLANS) == 6
+    assert total(USAGE, "allowed") == total(PLANS, "allowed") == 6
 
 
 @pytest.mark.django_db
@@ -174,7 +147,7 @@ def test_a_batch_may_span_what_is_kept_in_minutes_hours_and_days():
     moments = (NIGHT, NIGHT + 60, NIGHT + 40 * DAY, NIGHT + 40 * DAY + 60, NIGHT + 50 * DAY)
     recording.record({"id": str(uuid.uuid4()), "usage": [[at, "a", 1, 1] for at in moments]})
     recording.roll_up(now_seconds=NIGHT + 50 * DAY + 60)
-    assert total() == total(PLANS) == 7
+    assert total(USAGE, "allowed") == total(PLANS, "allowed") == 7
     assert UsageDay.objects.get(day=resolutions.moment(NIGHT + 40 * DAY)).allowed == 2
 
 
@@ -205,7 +178,7 @@ def test_nothing_is_lost_or_counted_twice_whatever_comes_in_which_order(steps: l
             now += seconds
             getattr(recording, step)(now_seconds=now)
     recording.prune(now_seconds=now)  # what was late and is listed
-    assert total() == total(PLANS) == counted
+    assert total(USAGE, "allowed") == total(PLANS, "allowed") == counted
 
 
 @pytest.mark.django_db(transaction=True)
@@ -237,83 +210,4 @@ def test_workers_that_record_roll_up_and_delete_at_once_lose_nothing():
         worker.join(120)
     assert failures == []
     recording.prune(now_seconds=now + 2 * HOUR)
-    assert total() == total(PLANS) == sum(counted) + 3
-
-
-# --- What is deleted ---------------------------------------------------------------------------
-
-
-@pytest.mark.django_db
-def test_each_resolution_is_kept_for_its_own_time(configure, monkeypatch):
-    configure(MINUTE_RETENTION_DAYS=2, HOUR_RETENTION_DAYS=10, DAY_RETENTION_DAYS=30)
-    monkeypatch.setattr(purge, "_ROWS_IN_A_DELETE", 2)  # so that several bites are taken
-    for days in (1, 5, 20, 40):
-        record(NIGHT - days * DAY)
-
-    recording.prune(now_seconds=NIGHT + HOUR)
-
-    for fact in FACTS:
-        assert [table._base_manager.count() for table in fact.tables.values()] == [1, 2, 3], fact
-    assert total() == 3
-
-
-@pytest.mark.django_db
-def test_minutes_are_not_deleted_before_they_are_summed_up(configure):
-    configure(MINUTE_RETENTION_DAYS=1)
-    record(NIGHT)
-    recording.roll_up(now_seconds=NIGHT + HOUR)
-    Stale.objects.create(resolution="hour", start=NIGHT, changes=1)
-    purge._give_up(resolutions.HOUR, older_than=NIGHT + 9 * DAY, using="default")
-    assert resolutions.reaches()[resolutions.HOUR].purged_until <= NIGHT
-
-
-@pytest.mark.django_db
-def test_hours_are_not_deleted_while_one_of_their_day_may_be_summed_up_again(configure):
-    configure(MINUTE_RETENTION_DAYS=1, HOUR_RETENTION_DAYS=1)
-    record(NIGHT)
-    record(NIGHT + HOUR)
-    recording.roll_up(now_seconds=NIGHT + 9 * DAY)
-    record(NIGHT + 60)  # between the two steps of a purge
-    for coarser in (resolutions.HOUR, resolutions.DAY):
-        purge._give_up(coarser, older_than=NIGHT + 8 * DAY, using="default")
-    assert resolutions.reaches()[resolutions.DAY].purged_until <= NIGHT
-    recording.prune(now_seconds=NIGHT + 9 * DAY)
-    assert UsageDay.objects.get().allowed == total() == 3
-
-
-@pytest.mark.django_db
-def test_refusals_in_full_and_what_was_set_aside_are_kept_for_the_retention_time(configure):
-    configure(RETENTION_DAYS=30)
-    now = timezone.now()
-    for days in (1, 29, 31, 40):
-        at = now - timedelta(days=days)
-        seconds = int(at.timestamp())
-        sample = [str(uuid.uuid4()), seconds, "a", 7, 3, 11, "pro", "items", "GET", "", 1, 5]
-        recording.record({"id": str(uuid.uuid4()), "samples": [sample], "dropped": [[seconds, "usage", 1]]})
-        SetAside.objects.create(batch_id=uuid.uuid4(), received_at=at, row="", error="")
-
-    recording.prune()
-
-    assert Refusal.objects.count() == SetAside.objects.count() == 2
-    assert DroppedMinute.objects.count() == 4  # as long as there are days that are short of it
-
-
-@pytest.mark.django_db
-def test_what_only_recent_deliveries_and_caches_need_is_deleted_after_a_week():
-    for days in (6, 8):
-        at = timezone.now() - timedelta(days=days)
-        Batch.objects.create(id=uuid.uuid4(), received_at=at)
-        KeyChange.objects.create(version=days, at=at)
-    recording.prune()
-    assert Batch.objects.count() == 1
-    assert KeyChange.objects.get().version == 6
-
-
-@pytest.mark.django_db
-def test_the_last_use_of_a_key_is_kept_as_long_as_the_key(make_plan, make_key, monkeypatch):
-    monkeypatch.setattr(purge, "_ROWS_IN_A_DELETE", 2)
-    key, _ = make_key(make_plan())
-    for key_id in (key.pk, key.pk + 1, key.pk + 2, key.pk + 3):
-        KeyUse.objects.create(key_id=key_id, last_used_at=timezone.now() - timedelta(days=50))
-    recording.prune()
-    assert KeyUse.objects.get().key_id == key.pk
+    assert total(USAGE, "allowed") == total(PLANS, "allowed") == sum(counted) + 3
