@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from ratelimit_app import conf, connections, limiter, stats
 from ratelimit_app.limits import Weighed
 from ratelimit_app.models import APIKey, KeyUse
-from ratelimit_app.pages import drawings, key_state, receipt
+from ratelimit_app.pages import drawings, key_state, receipt, tables
 from ratelimit_app.pages.attention import PERCENT_BLOCKED
 from ratelimit_app.pages.chart import chart
 from ratelimit_app.pages.selection import Selection
@@ -89,6 +89,7 @@ def page(key: APIKey, chosen: Selection, *, shows_refusals: bool) -> dict[str, A
             "share": drawings.share_chart(window, buckets, percent=PERCENT_BLOCKED, now=now),
         },
         "drawing": chart(window, buckets, sums),
+        "spans": tables.span_rows(chosen, buckets),
         "figures": _figures(sums),
         "routes": [
             (row, row.limit_name or _("a deleted limit"), grouped(row.blocked), grouped(row.would_block))

@@ -57,18 +57,26 @@ class CallerRow:
 
 @dataclass(frozen=True, slots=True)
 class SpanRow:
-    """One line of a table over time."""
+    """One line of a table of requests over time."""
 
     at: datetime
     text: str
     link: str
     #: Allowed, blocked, unchecked, answered 503, decided without Redis: for machines and for people.
     counts: tuple[tuple[int, str], ...]
+    is_filling: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimesRow:
+    """One line of the table of decision times."""
+
+    text: str
+    link: str
     times: Times
     decisions: str
     p50: str
     p99: str
-    is_filling: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +114,8 @@ def caller_rows(callers: Sequence[stats.CallerTraffic], *, now: datetime) -> lis
     return [_caller_row(caller, now=now) for caller in callers]
 
 
-def span_rows(selection: Selection, buckets: Sequence[stats.Traffic], times: Sequence[Times]) -> list[SpanRow]:
-    """The numbers behind the charts, newest first."""
+def span_rows(selection: Selection, buckets: Sequence[stats.Traffic]) -> list[SpanRow]:
+    """The numbers behind a chart of requests, newest first."""
     window, now = selection.window, selection.now
     step = timedelta(seconds=window.bucket_seconds)
     rows = [
@@ -119,16 +127,29 @@ def span_rows(selection: Selection, buckets: Sequence[stats.Traffic], times: Seq
                 (count, grouped(count))
                 for count in (bucket.allowed, bucket.blocked, bucket.unchecked, bucket.failed_closed, bucket.local)
             ),
+            is_filling=bucket.at + step + SETTLING > now,
+        )
+        for bucket in buckets
+        if bucket.at <= now
+    ]
+    return rows[::-1]
+
+
+def times_rows(selection: Selection, times: Sequence[Times]) -> list[TimesRow]:
+    """The numbers behind the chart of decision times, newest first."""
+    step = timedelta(seconds=selection.window.bucket_seconds)
+    return [
+        TimesRow(
+            text=moment(part.at, now=selection.now),
+            link=selection.link_to_span(part.at, part.at + step),
             times=part,
             decisions=grouped(part.decisions),
             p50=_time(part.p50_microseconds),
             p99=_time(part.p99_microseconds),
-            is_filling=bucket.at + step + SETTLING > now,
         )
-        for bucket, part in zip(buckets, times, strict=True)
-        if bucket.at <= now
+        for part in reversed(times)
+        if part.at <= selection.now
     ]
-    return rows[::-1]
 
 
 def outage_rows(outages: Sequence[Outage], selection: Selection) -> list[OutageRow]:
