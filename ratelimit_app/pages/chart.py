@@ -24,7 +24,6 @@ _LABEL_STEPS = (120, 600, 3600, 3 * 3600, 24 * 3600, 4 * 24 * 3600)
 class Bar:
     """One bucket of the chart: three bands on top of each other, in the units of the SVG."""
 
-    traffic: stats.Traffic
     title: str
     x: float
     width: float
@@ -63,7 +62,6 @@ def chart(window: stats.Window, buckets: Sequence[stats.Traffic], sums: stats.Tr
         edges = [round(HEIGHT - _BOTTOM - plot_height * reached / top, 2) for reached in _bands(bucket)]
         heights = [round(lower - upper, 2) for lower, upper in pairwise(edges)]
         return Bar(
-            traffic=bucket,
             title=_title(bucket, window),
             x=round(_LEFT + step * number, 2),
             width=round(step * 0.86, 2),
