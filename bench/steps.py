@@ -116,12 +116,12 @@ def _clocks(redis_url: str) -> Iterator[_Clock]:
         ("buckets.take, what it does itself", buckets, "_take"),
         ("plan of arguments, from memory", buckets, "_plan"),
         ("names of the buckets", buckets, "_keys"),
-        ("connections.call, nonce", connections, "call"),
-        ("connections.call, nonce", connections, "_without_nonce"),
-        ("pack the message", connections, "_evaluation"),
+        ("connections.ask, nonce", connections, "ask"),
+        ("connections.ask, nonce", connections, "_without_nonce"),
+        ("pack the message", connections.Question, "about"),
+        ("pack the message", buckets, "_question"),
         ("exchange: find the server, take a connection, put it back", connections, "_exchange"),
-        ("exchange: find the server, take a connection, put it back", server.Server, "acquire"),
-        ("exchange: find the server, take a connection, put it back", server.Server, "release"),
+        ("exchange: find the server, take a connection, put it back", server.Server, "ask"),
         ("send: the system call", _Wire, "sendall"),
         ("wait and receive: server, switches, system call", _Wire, "recv"),
         ("ask: read the reply", server.Connection, "ask"),
@@ -129,7 +129,6 @@ def _clocks(redis_url: str) -> Iterator[_Clock]:
         ("learn: the breaker; remember a refusal", limiter, "_learn"),
         ("learn: the breaker; remember a refusal", denials, "note"),
         ("conclude: receipt of a refusal", limiter, "_concluded"),
-        ("count for the statistics", limiter, "count"),
         ("count for the statistics", usage, "record"),
     ]
     steps = [(step, owner, name) for step, owner, name in steps if hasattr(owner, name)]
@@ -138,7 +137,7 @@ def _clocks(redis_url: str) -> Iterator[_Clock]:
 
     def connect_by_wire(self: Any, opened: Any) -> None:
         connect(self, opened)
-        self._socket = _Wire(self._socket)
+        self._socket, self._is_plain = _Wire(self._socket), False
 
     server.Connection.__init__ = connect_by_wire  # type: ignore[method-assign]
     for step, owner, name in steps:
@@ -196,7 +195,7 @@ def _in_the_server(here: place.Place, who: Any) -> dict[str, float]:
             "PING": ("PING",),
             "EVALSHA of `return 1`": ("EVALSHA", nothing, 0),
             "EVALSHA of one bucket and nothing else": ("EVALSHA", least, 1, b"least", 1, charge, capacity),
-            "EVALSHA of take.lua": ("EVALSHA", buckets._TAKE.sha.decode(), 1, keys[0], *words),
+            "EVALSHA of the decision": ("EVALSHA", plan.script.sha.decode(), 1, keys[0], *words),
         }
         best = dict.fromkeys(commands, float("inf"))
         for _ in range(15):

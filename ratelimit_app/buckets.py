@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from ratelimit_app import connections, names
-from ratelimit_app.algorithms import RULES, decide
+from ratelimit_app.algorithms import RULES, decide, decide_token_buckets
 from ratelimit_app.asking import Asking
 from ratelimit_app.limits import Algorithm, Caller, Decision, Limit, Per, Weighed
 
@@ -42,26 +42,17 @@ class _Plan:
     """What stays the same for every caller of the same limits at the same cost."""
 
     script: connections.Script
-    #: For each limit what it counts, its shard, and how its bucket and those of its earlier generations end.
-    names: tuple[tuple[Per, int, tuple[bytes, ...]], ...]
+    #: For each limit's bucket, and those of its earlier generations: whose it is, by what the limit counts and
+    #: its shard, and how its name ends.
+    names: tuple[tuple[tuple[Per, int], bytes], ...]
     args: connections.Arguments
+    only_token_buckets: bool
+    #: What is sent, by the clock and the lengths of the names: by kind of caller, so a few at most.
+    questions: dict[tuple[connections.Arguments, tuple[int, ...]], connections.Question]
 
 
-class _Question(NamedTuple):
-    """What `take` was asked, beside the limits and the caller."""
-
-    cost: int
-    patience_ticks: int = 0
-    now_ticks: int = 0
-    floor_ms: int = 0
-    dry: bool = False
-    insist: bool = False
-
-    @property
-    def clock(self) -> connections.Arguments:
-        if self.now_ticks or self.dry:
-            return connections.packed(self.now_ticks, int(self.dry), self.floor_ms)
-        return _LIVE
+#: What `take` was asked: cost, patience_ticks, now_ticks, floor_ms, dry.
+_Terms = tuple[int, int, int, int, bool]
 
 
 def take(
@@ -83,68 +74,79 @@ def take(
     is not to be asked, unless you `insist`. Raises connections.Unavailable, which is
     asking.PartlyDecided when buckets live apart.
     """
-    question = _Question(cost, patience_ticks, now_ticks, floor_ms, dry, insist)
+    terms = cost, patience_ticks, now_ticks, floor_ms, dry
     if not connections.is_cluster():
         try:
-            return _take(limits, caller, question)
+            return _take(limits, caller, *terms)
         except connections.CrossSlot:
             pass  # it is one; asked only once
-    return _take_apart(limits, caller, question)
+    return _take_apart(limits, caller, terms, insist=insist)
 
 
 async def atake(limits: tuple[Limit, ...], caller: Caller, *, cost: int = 1, patience_ticks: int = 0) -> Decision:
     """`take` for async code."""
-    question = _Question(cost, patience_ticks)
     if not connections.is_cluster():
         try:
-            return await _atake(limits, caller, question)
+            return await _atake(limits, caller, cost, patience_ticks)
         except connections.CrossSlot:
             pass
-    return await _atake_apart(limits, caller, question)
+    return await _atake_apart(limits, caller, cost, patience_ticks)
 
 
-def _take(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
-    plan = _plan(limits, question.cost, question.patience_ticks)
+def _take(
+    limits: tuple[Limit, ...],
+    caller: Caller,
+    cost: int,
+    patience_ticks: int,
+    now_ticks: int,
+    floor_ms: int,
+    dry: bool,
+) -> Decision:
+    plan = _plan(limits, cost, patience_ticks)
     keys = _keys(plan, caller)
-    return _answer(limits, keys, connections.call(plan.script, keys, question.clock, plan.args), question)
+    clock = connections.packed(now_ticks, int(dry), floor_ms) if now_ticks or dry else _LIVE
+    reply = connections.ask(_question(plan, keys, clock), keys)
+    return _answer(plan, limits, keys, reply, cost, patience_ticks, dry=dry)
 
 
-async def _atake(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
-    plan = _plan(limits, question.cost, question.patience_ticks)
+async def _atake(limits: tuple[Limit, ...], caller: Caller, cost: int, patience_ticks: int) -> Decision:
+    plan = _plan(limits, cost, patience_ticks)
     keys = _keys(plan, caller)
-    return _answer(limits, keys, await connections.acall(plan.script, keys, question.clock, plan.args), question)
+    reply = await connections.aask(_question(plan, keys, _LIVE), keys)
+    return _answer(plan, limits, keys, reply, cost, patience_ticks)
 
 
-def _take_apart(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
+def _take_apart(limits: tuple[Limit, ...], caller: Caller, terms: _Terms, *, insist: bool) -> Decision:
     """Take from one place after the other; what the first ones took is given back when one refuses."""
-    asking = Asking(_living_together(limits, caller), insist=question.insist, dry=question.dry)
+    _cost, _patience_ticks, now_ticks, floor_ms, dry = terms
+    asking = Asking(_living_together(limits, caller), insist=insist, dry=dry)
     for part in asking.parts():
         try:
-            later = _take(part, caller, question)
+            later = _take(part, caller, *terms)
         except connections.Unavailable as failure:
             asking.failed(failure)
             continue
-        if not later.allowed and asking.taken is not None and not question.dry:
+        if not later.allowed and asking.taken is not None and not dry:
             try:
-                refund(asking.taken, now_ticks=question.now_ticks, floor_ms=question.floor_ms)
+                refund(asking.taken, now_ticks=now_ticks, floor_ms=floor_ms)
             except connections.Unavailable as failure:
                 asking.regret(failure)
         asking.decided(later)
     return asking.answer()
 
 
-async def _atake_apart(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
+async def _atake_apart(limits: tuple[Limit, ...], caller: Caller, cost: int, patience_ticks: int) -> Decision:
     """`_take_apart` for async code."""
-    asking = Asking(_living_together(limits, caller), insist=question.insist, dry=question.dry)
+    asking = Asking(_living_together(limits, caller))
     for part in asking.parts():
         try:
-            later = await _atake(part, caller, question)
+            later = await _atake(part, caller, cost, patience_ticks)
         except connections.Unavailable as failure:
             asking.failed(failure)
             continue
-        if not later.allowed and asking.taken is not None and not question.dry:
+        if not later.allowed and asking.taken is not None:
             try:
-                await arefund(asking.taken, now_ticks=question.now_ticks, floor_ms=question.floor_ms)
+                await arefund(asking.taken)
             except connections.Unavailable as failure:
                 asking.regret(failure)
         asking.decided(later)
@@ -211,8 +213,10 @@ def heartbeat(gateway: int, *, lasts_seconds: int, tag: bytes = b"") -> Heartbea
 @lru_cache(maxsize=10_000)
 def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
     only_buckets = all(limit.is_bucket and not limit.earlier for limit in limits)
+    only_token_buckets = only_buckets and all(limit.algorithm == "token_bucket" for limit in limits)
     args: list[int] = []
-    names: list[tuple[Per, int, tuple[bytes, ...]]] = []
+    names: list[tuple[tuple[Per, int], bytes]] = []
+    owners: dict[tuple[Per, int], tuple[Per, int]] = {}
     for limit in limits:
         charge, ceiling = cost, 0
         if limit.is_bucket:
@@ -228,38 +232,54 @@ def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
             args += (len(limit.earlier),)
             for old in limit.earlier:
                 args += (_KINDS[old.algorithm], old.size, old.period_ticks)
-        endings = [f":{limit.id}.{each.generation}".encode() for each in (limit, *limit.earlier)]
-        names.append((limit.per, limit.shard, tuple(endings)))
-    return _Plan(_TAKE_BUCKETS if only_buckets else _TAKE, tuple(names), connections.packed(*args))
+        owner = owners.setdefault((limit.per, limit.shard), (limit.per, limit.shard))
+        names += [(owner, b":%d.%d" % (limit.id, each.generation)) for each in (limit, *limit.earlier)]
+    script = _TAKE_BUCKETS if only_buckets else _TAKE
+    return _Plan(script, tuple(names), connections.packed(*args), only_token_buckets, questions={})
+
+
+def _question(plan: _Plan, keys: list[bytes], clock: connections.Arguments) -> connections.Question:
+    widths = tuple([len(key) for key in keys])
+    question = plan.questions.get((clock, widths))
+    if question is None:
+        question = connections.Question(plan.script, widths, clock, plan.args)
+        if clock is _LIVE:
+            plan.questions[clock, widths] = question
+    return question
 
 
 def _keys(plan: _Plan, caller: Caller) -> list[bytes]:
     """Every bucket of this caller that the plan names: for each limit its own, then those of earlier generations."""
-    keys = []
-    for per, shard, endings in plan.names:
-        stem = names.stem(*names.owner(per, shard, caller))
-        keys += [stem + ending for ending in endings]
+    keys, whose, stem = [], None, b""
+    for owner, ending in plan.names:
+        if owner is not whose:  # most plans count all by the same
+            whose, stem = owner, names.stem(*owner, caller)
+        keys.append(stem + ending)
     return keys
 
 
-def _answer(limits: tuple[Limit, ...], keys: list[bytes], reply: list[int], question: _Question) -> Decision:
-    readings, buckets, at, place = [], [], 2, 0
+def _answer(
+    plan: _Plan,
+    limits: tuple[Limit, ...],
+    keys: list[bytes],
+    reply: list[int],
+    cost: int,
+    patience_ticks: int,
+    *,
+    dry: bool = False,
+) -> Decision:
+    now, allowed, *numbers = reply
+    if plan.only_token_buckets and not dry:
+        return decide_token_buckets(limits, keys, numbers, allowed=allowed == 1, cost=cost, now=now)
+    readings, buckets, at, place = [], [], 0, 0
     for limit in limits:
         width = RULES[limit.algorithm].width
-        readings.append(reply[at : at + width])
+        readings.append(numbers[at : at + width])
         buckets.append(keys[place])
         at += width
         place += 1 + len(limit.earlier)
-    return decide(
-        limits,
-        buckets,
-        readings,
-        allowed=reply[1] == 1,
-        cost=question.cost,
-        now=reply[0],
-        patience=question.patience_ticks,
-        dry=question.dry,
-    )
+    allowed_all, patience = allowed == 1, patience_ticks
+    return decide(limits, buckets, readings, allowed=allowed_all, cost=cost, now=now, patience=patience, dry=dry)
 
 
 def _living_together(limits: tuple[Limit, ...], caller: Caller) -> list[tuple[bytes, tuple[Limit, ...]]]:

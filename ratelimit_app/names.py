@@ -21,9 +21,9 @@ def prefix() -> bytes:
     return _quoted(conf.current().prefix)
 
 
-def stem(kind: str, value: str) -> bytes:
-    """What the names of all buckets of one owner begin with."""
-    return b"%b:{%b}" % (_quoted(conf.current().prefix), _hashed(kind, value))
+def stem(per: Per, shard: int, caller: Caller) -> bytes:
+    """What the names of all buckets begin with that a caller has by one thing; they live together."""
+    return _stem(conf.current().prefix, *owner(per, shard, caller))
 
 
 def owner(per: Per, shard: int, caller: Caller) -> tuple[str, str]:
@@ -44,7 +44,8 @@ def _quoted(prefix: str) -> bytes:
 
 
 @lru_cache(maxsize=100_000)
-def _hashed(kind: str, value: str) -> bytes:
+def _stem(prefix: str, kind: str, value: str) -> bytes:
     text = value.encode("utf-8", "surrogatepass")
     parts = b"%d:%b%d:%b" % (len(kind), kind.encode("ascii"), len(text), text)
-    return base64.urlsafe_b64encode(hashlib.blake2b(parts, digest_size=15).digest())
+    owner = base64.urlsafe_b64encode(hashlib.blake2b(parts, digest_size=15).digest())
+    return b"%b:{%b}" % (_quoted(prefix), owner)
