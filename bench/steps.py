@@ -186,17 +186,17 @@ def _in_the_server(here: place.Place, who: Any) -> dict[str, float]:
 
     limits = limiter._limits(who, "", "", None)
     plan = buckets._plan(limits, 1, 0)
-    keys = buckets._keys(plan, who)
+    keys, own, _ = buckets._addressed(plan, who)
     charge, capacity = limits[0].interval_ticks, limits[0].capacity_ticks
     with here.client() as client:
         nothing, least = client.script_load("return 1"), client.script_load(_LEAST)
-        arguments = connections.packed(1, 0, 0, 0).data + plan.args.data
+        arguments = b"".join(part.data for part in (connections.packed(1, 0, 0, 0), *own))
         words = [each for each in arguments.split(b"\r\n") if not each.startswith(b"$")][:-1]
         commands: dict[str, tuple[Any, ...]] = {
             "PING": ("PING",),
             "EVALSHA of `return 1`": ("EVALSHA", nothing, 0),
             "EVALSHA of one bucket and nothing else": ("EVALSHA", least, 1, b"least", 1, charge, capacity),
-            "EVALSHA of take.lua": ("EVALSHA", buckets._TAKE.sha.decode(), 1, keys[0], *words),
+            "EVALSHA of take_buckets.lua": ("EVALSHA", plan.script.sha.decode(), 1, keys[0], *words),
         }
         best = dict.fromkeys(commands, float("inf"))
         for _ in range(15):

@@ -42,9 +42,11 @@ class _Plan:
     """What stays the same for every caller of the same limits at the same cost."""
 
     script: connections.Script
-    #: For each limit what it counts, its shard, and how its bucket and those of its earlier generations end.
-    names: tuple[tuple[Per, int, tuple[bytes, ...]], ...]
-    args: connections.Arguments
+    #: For each limit what it counts, its shard, and how its bucket and those of its earlier generations end,
+    #: each with whether it may be in a hash.
+    names: tuple[tuple[Per, int, tuple[tuple[bytes, bool], ...]], ...]
+    #: For each limit what follows its field.
+    args: tuple[connections.Arguments, ...]
 
 
 class _Question(NamedTuple):
@@ -105,14 +107,14 @@ async def atake(limits: tuple[Limit, ...], caller: Caller, *, cost: int = 1, pat
 
 def _take(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
     plan = _plan(limits, question.cost, question.patience_ticks)
-    keys = _keys(plan, caller)
-    return _answer(limits, keys, connections.call(plan.script, keys, question.clock, plan.args), question)
+    keys, args, names = _addressed(plan, caller)
+    return _answer(limits, names, connections.call(plan.script, keys, question.clock, *args), question)
 
 
 async def _atake(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
     plan = _plan(limits, question.cost, question.patience_ticks)
-    keys = _keys(plan, caller)
-    return _answer(limits, keys, await connections.acall(plan.script, keys, question.clock, plan.args), question)
+    keys, args, names = _addressed(plan, caller)
+    return _answer(limits, names, await connections.acall(plan.script, keys, question.clock, *args), question)
 
 
 def _take_apart(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
@@ -156,7 +158,7 @@ def refund(decision: Decision, *, now_ticks: int = 0, floor_ms: int = 0) -> None
     clock = connections.packed(now_ticks, decision.decided_ticks, floor_ms)
     charged = [weighed for weighed in decision.weighed if weighed.charged]
     for part in _parted(charged):
-        connections.call(_REFUND, [weighed.bucket for weighed in part], clock, _giving_back(part))
+        connections.call(_REFUND, _keys(part), clock, _giving_back(part))
 
 
 async def arefund(decision: Decision, *, now_ticks: int = 0, floor_ms: int = 0) -> None:
@@ -164,7 +166,7 @@ async def arefund(decision: Decision, *, now_ticks: int = 0, floor_ms: int = 0) 
     clock = connections.packed(now_ticks, decision.decided_ticks, floor_ms)
     charged = [weighed for weighed in decision.weighed if weighed.charged]
     for part in _parted(charged):
-        await connections.acall(_REFUND, [weighed.bucket for weighed in part], clock, _giving_back(part))
+        await connections.acall(_REFUND, _keys(part), clock, _giving_back(part))
 
 
 def give_back_unused(decision: Decision, *, tokens: int, now_ticks: int = 0) -> None:
@@ -175,14 +177,16 @@ def give_back_unused(decision: Decision, *, tokens: int, now_ticks: int = 0) -> 
     clock = connections.packed(now_ticks, decision.decided_ticks, 0)
     for part in _parted([weighed._replace(charged=tokens) for weighed in decision.weighed]):
         connections.demand_asked(part[0].bucket)
-        connections.call(_REFUND, [weighed.bucket for weighed in part], clock, _giving_back(part, leased=True))
+        connections.call(_REFUND, _keys(part), clock, _giving_back(part, leased=True))
 
 
 def reset(limits: tuple[Limit, ...], caller: Caller) -> None:
     """Fill the caller's bucket of every limit. Raises connections.Unavailable."""
     for limit in limits:
-        keys = _keys(_plan((limit,), 1, 0), caller)
-        connections.command("DEL", *keys, key=keys[0])
+        for each in (limit, *limit.earlier):
+            key, field = names.parted(name_of(each, caller))
+            words = ("HDEL", key, field) if field else ("DEL", key)
+            connections.command(*words, key=key)
 
 
 class Heartbeat(NamedTuple):
@@ -196,7 +200,7 @@ class Heartbeat(NamedTuple):
 
 def name_of(limit: Limit, caller: Caller) -> bytes:
     """The name of a caller's bucket."""
-    return _keys(_plan((limit,), 1, 0), caller)[0]
+    return _addressed(_plan((limit,), 1, 0), caller)[2][0]
 
 
 def heartbeat(gateway: int, *, lasts_seconds: int, tag: bytes = b"") -> Heartbeat:
@@ -211,8 +215,8 @@ def heartbeat(gateway: int, *, lasts_seconds: int, tag: bytes = b"") -> Heartbea
 @lru_cache(maxsize=10_000)
 def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
     only_buckets = all(limit.is_bucket and not limit.earlier for limit in limits)
-    args: list[int] = []
-    names: list[tuple[Per, int, tuple[bytes, ...]]] = []
+    args: list[connections.Arguments] = []
+    names: list[tuple[Per, int, tuple[tuple[bytes, bool], ...]]] = []
     for limit in limits:
         charge, ceiling = cost, 0
         if limit.is_bucket:
@@ -222,34 +226,38 @@ def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
                 ceiling = min(ceiling, patience_ticks + charge)
         enforced = int(limit.mode == "enforce")
         if only_buckets:
-            args += (charge, limit.size, ceiling, enforced)
+            numbers: tuple[int, ...] = (charge, limit.size, ceiling, enforced)
         else:
-            args += (_KINDS[limit.algorithm], charge, limit.size, ceiling, limit.period_ticks, enforced)
-            args += (len(limit.earlier),)
+            numbers = (_KINDS[limit.algorithm], charge, limit.size, ceiling, limit.period_ticks, enforced)
+            numbers += (len(limit.earlier),)
             for old in limit.earlier:
-                args += (_KINDS[old.algorithm], old.size, old.period_ticks)
-        endings = [f":{limit.id}.{each.generation}".encode() for each in (limit, *limit.earlier)]
+                numbers += (_KINDS[old.algorithm], old.size, old.period_ticks)
+        args.append(connections.packed(*numbers))
+        endings = [(b":%d.%d" % (limit.id, each.generation), each.is_bucket) for each in (limit, *limit.earlier)]
         names.append((limit.per, limit.shard, tuple(endings)))
-    return _Plan(_TAKE_BUCKETS if only_buckets else _TAKE, tuple(names), connections.packed(*args))
+    return _Plan(_TAKE_BUCKETS if only_buckets else _TAKE, tuple(names), tuple(args))
 
 
-def _keys(plan: _Plan, caller: Caller) -> list[bytes]:
-    """Every bucket of this caller that the plan names: for each limit its own, then those of earlier generations."""
-    keys = []
-    for per, shard, endings in plan.names:
-        stem = names.stem(*names.owner(per, shard, caller))
-        keys += [stem + ending for ending in endings]
-    return keys
+def _addressed(plan: _Plan, caller: Caller) -> tuple[list[bytes], list[connections.Arguments], list[bytes]]:
+    """The plan for this caller: keys, arguments, and for each limit the name of its bucket."""
+    keys: list[bytes] = []
+    args: list[connections.Arguments] = []
+    found: list[bytes] = []
+    for (per, shard, endings), numbers in zip(plan.names, plan.args, strict=True):
+        place = names.place(*names.owner(per, shard, caller))
+        own = [place.key(ending, in_hash=is_bucket) for ending, is_bucket in endings]
+        keys += own
+        args += (connections.packed(place.field), numbers)
+        found.append(names.joined(own[0], place.field) if endings[0][1] else own[0])
+    return keys, args, found
 
 
-def _answer(limits: tuple[Limit, ...], keys: list[bytes], reply: list[int], question: _Question) -> Decision:
-    readings, buckets, at, place = [], [], 2, 0
+def _answer(limits: tuple[Limit, ...], buckets: list[bytes], reply: list[int], question: _Question) -> Decision:
+    readings, at = [], 2
     for limit in limits:
         width = RULES[limit.algorithm].width
         readings.append(reply[at : at + width])
-        buckets.append(keys[place])
         at += width
-        place += 1 + len(limit.earlier)
     return decide(
         limits,
         buckets,
@@ -283,10 +291,15 @@ def _parted(charged: Sequence[Weighed]) -> list[list[Weighed]]:
     return list(parts.values())
 
 
+def _keys(charged: Sequence[Weighed]) -> list[bytes]:
+    return [names.parted(weighed.bucket)[0] for weighed in charged]
+
+
 def _giving_back(charged: Sequence[Weighed], *, leased: bool = False) -> connections.Arguments:
-    numbers: list[int] = []
+    words: list[int | bytes] = []
     for weighed in charged:
         limit = weighed.limit
         charge = weighed.charged * limit.interval_ticks if limit.is_bucket else weighed.charged
-        numbers += (_LEASED if leased else _KINDS[limit.algorithm], charge, limit.period_ticks)
-    return connections.packed(*numbers)
+        kind = _LEASED if leased else _KINDS[limit.algorithm]
+        words += (names.parted(weighed.bucket)[1], kind, charge, limit.period_ticks)
+    return connections.packed(*words)

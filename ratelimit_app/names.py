@@ -1,19 +1,29 @@
-"""What is a bucket called? `<prefix>:{<owner>}:<limit>.<generation>`.
+"""What is a bucket called, and where is it? A field of a hash that some callers share, or a key of its own.
 
-The owner is a hash of length-prefixed parts, so no text of a caller reaches Redis, no two callers
-share a bucket, and nobody steers a cluster's slots. Its braces are the hash tag: what counts by the
-same lives on the same node.
+    <prefix>:{<number>}:<limit>.<generation>              a hash; the field is a digest of key or user
+    <prefix>:{<number>}:<limit>.<generation>:<digest>     a window or log of the same owner
+    <prefix>:{<digest>}:<limit>.<generation>              what is counted by address, or by everyone
+
+Redis takes some 70 bytes for a key beside what it holds, and next to nothing for a field of a small
+hash. Addresses stay out: a hash lives as long as one of its buckets, so a flood of addresses would
+pile up in it. The digest is of length-prefixed parts, so no text of a caller reaches Redis, no two
+callers share a bucket, and nobody steers a cluster's slots. The braces are the hash tag: what counts
+by the same lives on the same node.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
 
 from ratelimit_app import conf
 from ratelimit_app.limits import Caller, Per
+
+#: Kinds of owners whose buckets are in hashes: there are no more of them than rows in the database.
+_IN_HASHES = ("key", "user")
 
 
 def prefix() -> bytes:
@@ -21,9 +31,37 @@ def prefix() -> bytes:
     return _quoted(conf.current().prefix)
 
 
-def stem(kind: str, value: str) -> bytes:
-    """What the names of all buckets of one owner begin with."""
-    return b"%b:{%b}" % (_quoted(conf.current().prefix), _hashed(kind, value))
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the buckets of one owner are."""
+
+    #: What the names of all their keys begin with.
+    stem: bytes
+    #: The owner's field in the hashes; b"" when every bucket is a key of its own.
+    field: bytes
+
+    def key(self, ending: bytes, *, in_hash: bool) -> bytes:
+        """The key of a bucket, by how its name ends; of the hash that holds it, where it may be in one."""
+        if in_hash or not self.field:
+            return self.stem + ending
+        return b"%b%b:%b" % (self.stem, ending, self.field)
+
+
+def place(kind: str, value: str) -> Place:
+    """Where the buckets of one owner are."""
+    settings = conf.current()
+    return _place(_quoted(settings.prefix), kind, value, settings.bucket_hashes if kind in _IN_HASHES else 0)
+
+
+def joined(key: bytes, field: bytes) -> bytes:
+    """One name for a bucket of a hash, or for a key of its own where there is no field."""
+    return b"%b/%b" % (key, field) if field else key
+
+
+def parted(bucket: bytes) -> tuple[bytes, bytes]:
+    """The key and the field of a name."""
+    key, _, field = bucket.partition(b"/")  # a quoted prefix has none
+    return key, field
 
 
 def owner(per: Per, shard: int, caller: Caller) -> tuple[str, str]:
@@ -44,7 +82,12 @@ def _quoted(prefix: str) -> bytes:
 
 
 @lru_cache(maxsize=100_000)
-def _hashed(kind: str, value: str) -> bytes:
+def _place(prefix: bytes, kind: str, value: str, hashes: int) -> Place:
     text = value.encode("utf-8", "surrogatepass")
     parts = b"%d:%b%d:%b" % (len(kind), kind.encode("ascii"), len(text), text)
-    return base64.urlsafe_b64encode(hashlib.blake2b(parts, digest_size=15).digest())
+    digest = hashlib.blake2b(parts, digest_size=15).digest()
+    letters = base64.urlsafe_b64encode(digest)
+    if not hashes:
+        return Place(b"%b:{%b}" % (prefix, letters), b"")
+    # Six bytes choose the hash, the other nine the field.
+    return Place(b"%b:{%05d}" % (prefix, int.from_bytes(digest[:6], "big") % hashes), letters[8:])

@@ -92,9 +92,9 @@ _ASKING = b"*1\r\n$6\r\nASKING\r\n"
 _DOUBTFUL = ("refused", "timeout", "connection", "readonly", "masterdown", "clusterdown", "loading", "moved")
 
 
-def packed(*numbers: int) -> Arguments:
-    """Numbers as they travel to a script, so that what never changes is packed once."""
-    return Arguments(len(numbers), b"".join(_bulk(b"%d" % number) for number in numbers))
+def packed(*words: int | bytes) -> Arguments:
+    """Words as they travel to a script, so that what never changes is packed once."""
+    return Arguments(len(words), b"".join(_bulk(word if isinstance(word, bytes) else b"%d" % word) for word in words))
 
 
 def call(script: Script, keys: Sequence[bytes], *args: Arguments) -> list[int]:
