@@ -115,13 +115,13 @@ def _clocks(redis_url: str) -> Iterator[_Clock]:
         ("buckets.take, what it does itself", buckets, "take"),
         ("buckets.take, what it does itself", buckets, "_take"),
         ("plan of arguments, from memory", buckets, "_plan"),
-        ("names of the buckets", buckets, "_keys"),
-        ("connections.call, nonce", connections, "call"),
-        ("connections.call, nonce", connections, "_without_nonce"),
-        ("pack the message", connections, "_evaluation"),
+        ("names of the buckets", buckets, "_address"),
+        ("connections.ask, nonce", connections, "ask"),
+        ("connections.ask, nonce", connections, "_without_nonce"),
+        ("pack the message", connections.Question, "about"),
+        ("pack the message", buckets, "_question"),
         ("exchange: find the server, take a connection, put it back", connections, "_exchange"),
-        ("exchange: find the server, take a connection, put it back", server.Server, "acquire"),
-        ("exchange: find the server, take a connection, put it back", server.Server, "release"),
+        ("exchange: find the server, take a connection, put it back", server.Server, "ask"),
         ("send: the system call", _Wire, "sendall"),
         ("wait and receive: server, switches, system call", _Wire, "recv"),
         ("ask: read the reply", server.Connection, "ask"),
@@ -129,7 +129,6 @@ def _clocks(redis_url: str) -> Iterator[_Clock]:
         ("learn: the breaker; remember a refusal", limiter, "_learn"),
         ("learn: the breaker; remember a refusal", denials, "note"),
         ("conclude: receipt of a refusal", limiter, "_concluded"),
-        ("count for the statistics", limiter, "count"),
         ("count for the statistics", usage, "record"),
     ]
     steps = [(step, owner, name) for step, owner, name in steps if hasattr(owner, name)]
@@ -138,7 +137,7 @@ def _clocks(redis_url: str) -> Iterator[_Clock]:
 
     def connect_by_wire(self: Any, opened: Any) -> None:
         connect(self, opened)
-        self._socket = _Wire(self._socket)
+        self._socket, self._is_plain = _Wire(self._socket), False
 
     server.Connection.__init__ = connect_by_wire  # type: ignore[method-assign]
     for step, owner, name in steps:
@@ -182,21 +181,21 @@ return { tonumber(ARGV[1]), now, allowed and 1 or 0, debt }
 
 def _in_the_server(here: place.Place, who: Any) -> dict[str, float]:
     """CPU time of the server per command, the best of some rounds, when many come in one message."""
-    from ratelimit_app import buckets, connections, limiter
+    from ratelimit_app import buckets, limiter
 
     limits = limiter._limits(who, "", "", None)
     plan = buckets._plan(limits, 1, 0)
-    keys, own, _ = buckets._addressed(plan, who)
+    address = buckets._address(plan, who)
+    message = buckets._question(plan, address, buckets._LIVE).about(address.keys, 1, address.fields)
     charge, capacity = limits[0].interval_ticks, limits[0].capacity_ticks
     with here.client() as client:
         nothing, least = client.script_load("return 1"), client.script_load(_LEAST)
-        arguments = b"".join(part.data for part in (connections.packed(1, 0, 0, 0), *own))
-        words = [each for each in arguments.split(b"\r\n") if not each.startswith(b"$")][:-1]
+        words = place.words_of(message)
         commands: dict[str, tuple[Any, ...]] = {
             "PING": ("PING",),
             "EVALSHA of `return 1`": ("EVALSHA", nothing, 0),
             "EVALSHA of one bucket and nothing else": ("EVALSHA", least, 1, b"least", 1, charge, capacity),
-            "EVALSHA of take_buckets.lua": ("EVALSHA", plan.script.sha.decode(), 1, keys[0], *words),
+            "EVALSHA of the decision": words,
         }
         best = dict.fromkeys(commands, float("inf"))
         for _ in range(15):

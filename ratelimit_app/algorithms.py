@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from ratelimit_app.limits import TICKS_PER_MILLISECOND, Algorithm, Decision, Level, Limit, Weighed
 
 Reading = Sequence[int]
+
+#: Makes a named tuple without the function of Python that its class would call for it.
+_made: Any = tuple.__new__
 
 
 class Rules(Protocol):
@@ -207,3 +210,24 @@ def decide(
             reading = rules.charged(limit, reading, now, cost)
         weighed.append(Weighed(limit, bucket, rules.level(limit, reading, now, patience), charged, wait, delay))
     return Decision(allowed, tuple(weighed), "redis", cost, now)
+
+
+def decide_token_buckets(
+    limits: Sequence[Limit], buckets: Sequence[bytes], debts: Sequence[int], *, allowed: bool, cost: int, now: int
+) -> Decision:
+    """What `decide` says of token buckets that were not only weighed.
+
+    Nearly every request is decided here, so the rules of `TokenBucket` stand here in one piece: a third of the time.
+    """
+    weighed = []
+    for limit, bucket, debt in zip(limits, buckets, debts):  # noqa: B905 - `strict` costs as much as the rest of it
+        interval, capacity = limit.interval_ticks, limit.capacity_ticks
+        charge, charged = cost * interval, 0
+        wait: int | None = 0
+        if debt + charge > capacity:
+            wait = debt + charge - capacity if charge <= capacity else None
+        elif allowed:
+            charged, debt = cost, debt + charge
+        level = _made(Level, ((capacity - debt) // interval, (debt - 1) % interval + 1 if debt else 0, debt))
+        weighed.append(_made(Weighed, (limit, bucket, level, charged, wait, 0)))
+    return cast("Decision", _made(Decision, (allowed, tuple(weighed), "redis", cost, now, "", "", (), False)))

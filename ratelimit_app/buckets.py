@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from ratelimit_app import connections, names
-from ratelimit_app.algorithms import RULES, decide
+from ratelimit_app.algorithms import RULES, decide, decide_token_buckets
 from ratelimit_app.asking import Asking
 from ratelimit_app.limits import Algorithm, Caller, Decision, Limit, Per, Weighed
 
@@ -42,28 +42,29 @@ class _Plan:
     """What stays the same for every caller of the same limits at the same cost."""
 
     script: connections.Script
-    #: For each limit what it counts, its shard, and how its bucket and those of its earlier generations end,
-    #: each with whether it may be in a hash.
-    names: tuple[tuple[Per, int, tuple[tuple[bytes, bool], ...]], ...]
+    #: For each limit's bucket, and those of its earlier generations: whose it is, by what the limit counts and
+    #: its shard; how its name ends; whether it may be in a hash; and whether it is the one in force.
+    names: tuple[tuple[tuple[Per, int], bytes, bool, bool], ...]
     #: For each limit what follows its field.
     args: tuple[connections.Arguments, ...]
+    only_token_buckets: bool
+    #: What is sent, by the clock and the lengths of keys and fields: by kind of caller, so a few at most.
+    questions: dict[tuple[connections.Arguments, tuple[int, ...]], connections.Question]
 
 
-class _Question(NamedTuple):
-    """What `take` was asked, beside the limits and the caller."""
+class _Address(NamedTuple):
+    """Where one caller's buckets of a plan are."""
 
-    cost: int
-    patience_ticks: int = 0
-    now_ticks: int = 0
-    floor_ms: int = 0
-    dry: bool = False
-    insist: bool = False
+    #: For each limit the key that holds its bucket, then those of earlier generations.
+    keys: list[bytes]
+    #: For each limit the field.
+    fields: list[bytes]
+    #: For each limit what its bucket is called.
+    buckets: list[bytes]
 
-    @property
-    def clock(self) -> connections.Arguments:
-        if self.now_ticks or self.dry:
-            return connections.packed(self.now_ticks, int(self.dry), self.floor_ms)
-        return _LIVE
+
+#: What `take` was asked: cost, patience_ticks, now_ticks, floor_ms, dry.
+_Terms = tuple[int, int, int, int, bool]
 
 
 def take(
@@ -85,68 +86,79 @@ def take(
     is not to be asked, unless you `insist`. Raises connections.Unavailable, which is
     asking.PartlyDecided when buckets live apart.
     """
-    question = _Question(cost, patience_ticks, now_ticks, floor_ms, dry, insist)
+    terms = cost, patience_ticks, now_ticks, floor_ms, dry
     if not connections.is_cluster():
         try:
-            return _take(limits, caller, question)
+            return _take(limits, caller, *terms)
         except connections.CrossSlot:
             pass  # it is one; asked only once
-    return _take_apart(limits, caller, question)
+    return _take_apart(limits, caller, terms, insist=insist)
 
 
 async def atake(limits: tuple[Limit, ...], caller: Caller, *, cost: int = 1, patience_ticks: int = 0) -> Decision:
     """`take` for async code."""
-    question = _Question(cost, patience_ticks)
     if not connections.is_cluster():
         try:
-            return await _atake(limits, caller, question)
+            return await _atake(limits, caller, cost, patience_ticks)
         except connections.CrossSlot:
             pass
-    return await _atake_apart(limits, caller, question)
+    return await _atake_apart(limits, caller, cost, patience_ticks)
 
 
-def _take(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
-    plan = _plan(limits, question.cost, question.patience_ticks)
-    keys, args, names = _addressed(plan, caller)
-    return _answer(limits, names, connections.call(plan.script, keys, question.clock, *args), question)
+def _take(
+    limits: tuple[Limit, ...],
+    caller: Caller,
+    cost: int,
+    patience_ticks: int,
+    now_ticks: int,
+    floor_ms: int,
+    dry: bool,
+) -> Decision:
+    plan = _plan(limits, cost, patience_ticks)
+    keys, fields, buckets = address = _address(plan, caller)
+    clock = connections.packed(now_ticks, int(dry), floor_ms) if now_ticks or dry else _LIVE
+    reply = connections.ask(_question(plan, address, clock), keys, fields)
+    return _answer(plan, limits, buckets, reply, cost, patience_ticks, dry=dry)
 
 
-async def _atake(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
-    plan = _plan(limits, question.cost, question.patience_ticks)
-    keys, args, names = _addressed(plan, caller)
-    return _answer(limits, names, await connections.acall(plan.script, keys, question.clock, *args), question)
+async def _atake(limits: tuple[Limit, ...], caller: Caller, cost: int, patience_ticks: int) -> Decision:
+    plan = _plan(limits, cost, patience_ticks)
+    keys, fields, buckets = address = _address(plan, caller)
+    reply = await connections.aask(_question(plan, address, _LIVE), keys, fields)
+    return _answer(plan, limits, buckets, reply, cost, patience_ticks)
 
 
-def _take_apart(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
+def _take_apart(limits: tuple[Limit, ...], caller: Caller, terms: _Terms, *, insist: bool) -> Decision:
     """Take from one place after the other; what the first ones took is given back when one refuses."""
-    asking = Asking(_living_together(limits, caller), insist=question.insist, dry=question.dry)
+    _cost, _patience_ticks, now_ticks, floor_ms, dry = terms
+    asking = Asking(_living_together(limits, caller), insist=insist, dry=dry)
     for part in asking.parts():
         try:
-            later = _take(part, caller, question)
+            later = _take(part, caller, *terms)
         except connections.Unavailable as failure:
             asking.failed(failure)
             continue
-        if not later.allowed and asking.taken is not None and not question.dry:
+        if not later.allowed and asking.taken is not None and not dry:
             try:
-                refund(asking.taken, now_ticks=question.now_ticks, floor_ms=question.floor_ms)
+                refund(asking.taken, now_ticks=now_ticks, floor_ms=floor_ms)
             except connections.Unavailable as failure:
                 asking.regret(failure)
         asking.decided(later)
     return asking.answer()
 
 
-async def _atake_apart(limits: tuple[Limit, ...], caller: Caller, question: _Question) -> Decision:
+async def _atake_apart(limits: tuple[Limit, ...], caller: Caller, cost: int, patience_ticks: int) -> Decision:
     """`_take_apart` for async code."""
-    asking = Asking(_living_together(limits, caller), insist=question.insist, dry=question.dry)
+    asking = Asking(_living_together(limits, caller))
     for part in asking.parts():
         try:
-            later = await _atake(part, caller, question)
+            later = await _atake(part, caller, cost, patience_ticks)
         except connections.Unavailable as failure:
             asking.failed(failure)
             continue
-        if not later.allowed and asking.taken is not None and not question.dry:
+        if not later.allowed and asking.taken is not None:
             try:
-                await arefund(asking.taken, now_ticks=question.now_ticks, floor_ms=question.floor_ms)
+                await arefund(asking.taken)
             except connections.Unavailable as failure:
                 asking.regret(failure)
         asking.decided(later)
@@ -200,7 +212,7 @@ class Heartbeat(NamedTuple):
 
 def name_of(limit: Limit, caller: Caller) -> bytes:
     """The name of a caller's bucket."""
-    return _addressed(_plan((limit,), 1, 0), caller)[2][0]
+    return _address(_plan((limit,), 1, 0), caller).buckets[0]
 
 
 def heartbeat(gateway: int, *, lasts_seconds: int, tag: bytes = b"") -> Heartbeat:
@@ -215,8 +227,10 @@ def heartbeat(gateway: int, *, lasts_seconds: int, tag: bytes = b"") -> Heartbea
 @lru_cache(maxsize=10_000)
 def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
     only_buckets = all(limit.is_bucket and not limit.earlier for limit in limits)
+    only_token_buckets = only_buckets and all(limit.algorithm == "token_bucket" for limit in limits)
     args: list[connections.Arguments] = []
-    names: list[tuple[Per, int, tuple[tuple[bytes, bool], ...]]] = []
+    names: list[tuple[tuple[Per, int], bytes, bool, bool]] = []
+    owners: dict[tuple[Per, int], tuple[Per, int]] = {}
     for limit in limits:
         charge, ceiling = cost, 0
         if limit.is_bucket:
@@ -233,41 +247,68 @@ def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
             for old in limit.earlier:
                 numbers += (_KINDS[old.algorithm], old.size, old.period_ticks)
         args.append(connections.packed(*numbers))
-        endings = [(b":%d.%d" % (limit.id, each.generation), each.is_bucket) for each in (limit, *limit.earlier)]
-        names.append((limit.per, limit.shard, tuple(endings)))
-    return _Plan(_TAKE_BUCKETS if only_buckets else _TAKE, tuple(names), tuple(args))
+        owner = owners.setdefault((limit.per, limit.shard), (limit.per, limit.shard))
+        names += [
+            (owner, b":%d.%d" % (limit.id, each.generation), each.is_bucket, each is limit)
+            for each in (limit, *limit.earlier)
+        ]
+    script = _TAKE_BUCKETS if only_buckets else _TAKE
+    return _Plan(script, tuple(names), tuple(args), only_token_buckets, questions={})
 
 
-def _addressed(plan: _Plan, caller: Caller) -> tuple[list[bytes], list[connections.Arguments], list[bytes]]:
-    """The plan for this caller: keys, arguments, and for each limit the name of its bucket."""
+def _question(plan: _Plan, address: _Address, clock: connections.Arguments) -> connections.Question:
+    widths = tuple([len(word) for word in address.keys + address.fields])
+    question = plan.questions.get((clock, widths))
+    if question is None:
+        args = [clock]
+        for field, numbers in zip(address.fields, plan.args, strict=True):
+            args += (connections.hole(len(field)), numbers)
+        question = connections.Question(plan.script, widths[: len(address.keys)], *args)
+        if clock is _LIVE:
+            plan.questions[clock, widths] = question
+    return question
+
+
+def _address(plan: _Plan, caller: Caller) -> _Address:
     keys: list[bytes] = []
-    args: list[connections.Arguments] = []
-    found: list[bytes] = []
-    for (per, shard, endings), numbers in zip(plan.names, plan.args, strict=True):
-        place = names.place(*names.owner(per, shard, caller))
-        own = [place.key(ending, in_hash=is_bucket) for ending, is_bucket in endings]
-        keys += own
-        args += (connections.packed(place.field), numbers)
-        found.append(names.joined(own[0], place.field) if endings[0][1] else own[0])
-    return keys, args, found
+    fields: list[bytes] = []
+    buckets: list[bytes] = []
+    whose, place = None, None
+    for owner, ending, may_be_in_hash, is_in_force in plan.names:
+        if owner is not whose or place is None:  # most plans count all by the same
+            whose, place = owner, names.place(*owner, caller)
+        name = key = place.stem + ending
+        if may_be_in_hash:
+            name += place.in_hash
+        else:
+            name = key = key + place.by_itself
+        keys.append(key)
+        if is_in_force:
+            fields.append(place.field)
+            buckets.append(name)
+    return _Address(keys, fields, buckets)
 
 
-def _answer(limits: tuple[Limit, ...], buckets: list[bytes], reply: list[int], question: _Question) -> Decision:
-    readings, at = [], 2
+def _answer(
+    plan: _Plan,
+    limits: tuple[Limit, ...],
+    buckets: list[bytes],
+    reply: list[int],
+    cost: int,
+    patience_ticks: int,
+    *,
+    dry: bool = False,
+) -> Decision:
+    now, allowed, *numbers = reply
+    if plan.only_token_buckets and not dry:
+        return decide_token_buckets(limits, buckets, numbers, allowed=allowed == 1, cost=cost, now=now)
+    readings, at = [], 0
     for limit in limits:
         width = RULES[limit.algorithm].width
-        readings.append(reply[at : at + width])
+        readings.append(numbers[at : at + width])
         at += width
-    return decide(
-        limits,
-        buckets,
-        readings,
-        allowed=reply[1] == 1,
-        cost=question.cost,
-        now=reply[0],
-        patience=question.patience_ticks,
-        dry=question.dry,
-    )
+    allowed_all, patience = allowed == 1, patience_ticks
+    return decide(limits, buckets, readings, allowed=allowed_all, cost=cost, now=now, patience=patience, dry=dry)
 
 
 def _living_together(limits: tuple[Limit, ...], caller: Caller) -> list[tuple[bytes, tuple[Limit, ...]]]:

@@ -66,7 +66,7 @@ def check(
     Redis down: from memory, open or closed, as the limits say; never an exception.
     """
     _demand_valid(cost)
-    asked_at, patience_ticks = time.monotonic(), _ticks(patience_seconds)
+    asked_at, patience_ticks = time.monotonic(), _ticks(patience_seconds) if patience_seconds else 0
     limits: tuple[Limit, ...] = ()
     try:
         limits = _limits(caller, scope, method, earlier, only_address, only_plan)
@@ -97,7 +97,7 @@ async def acheck(
 ) -> Decision:
     """`check` for async code; no thread while the plan table is warm (see `plan_cache.is_warm`)."""
     _demand_valid(cost)
-    asked_at, patience_ticks = time.monotonic(), _ticks(patience_seconds)
+    asked_at, patience_ticks = time.monotonic(), _ticks(patience_seconds) if patience_seconds else 0
     limits: tuple[Limit, ...] = ()
     try:
         limits = _limits(caller, scope, method, earlier, only_address, only_plan)
@@ -125,8 +125,7 @@ def peek(caller: Caller, *, scope: str = "", cost: int = 1, method: str = "") ->
 
 def count(decision: Decision, caller: Caller, *, route: str = "", method: str = "", seconds: float = 0.0) -> None:
     """Record a decision for the statistics, in memory. `check` does so itself, but for provisional ones."""
-    if decision.source != "off":
-        usage.record(decision, caller, route=route, method=method, seconds=seconds)
+    usage.record(decision, caller, route=route, method=method, seconds=seconds)
 
 
 def refund(decision: Decision) -> None:
@@ -204,7 +203,8 @@ def _known_without_asking(limits: tuple[Limit, ...], caller: Caller, cost: int) 
 def _learn(decision: Decision, caller: Caller, asked_at: float) -> None:
     if decision.source != "redis":
         return  # a lease, which knows its own
-    _breaker().succeeded(decision)
+    if _process_breaker.failures:
+        _process_breaker.succeeded(decision)
     if debts.note(decision):
         fallback.doubt()
     if not decision.allowed:
@@ -266,7 +266,7 @@ def _concluded(
         # Not by `_replace`, which takes three times as long: floods are answered here.
         _, weighed, source, cost, decided_ticks, _, failure, unweighed, _ = decision
         decision = Decision(False, weighed, source, cost, decided_ticks, new_receipt(), failure, unweighed)
-    count(decision, caller, route=route, method=method, seconds=time.monotonic() - asked_at)
+    usage.record(decision, caller, route=route, method=method, seconds=time.monotonic() - asked_at)
     return decision
 
 

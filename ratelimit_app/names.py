@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import quote
 
 from ratelimit_app import conf
@@ -31,35 +31,27 @@ def prefix() -> bytes:
     return _quoted(conf.current().prefix)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where the buckets of one owner are."""
 
     #: What the names of all their keys begin with.
     stem: bytes
     #: The owner's field in the hashes; b"" when every bucket is a key of its own.
     field: bytes
-
-    def key(self, ending: bytes, *, in_hash: bool) -> bytes:
-        """The key of a bucket, by how its name ends; of the hash that holds it, where it may be in one."""
-        if in_hash or not self.field:
-            return self.stem + ending
-        return b"%b%b:%b" % (self.stem, ending, self.field)
+    #: What follows the name of a hash in the name of a bucket in it.
+    in_hash: bytes
+    #: What the key of a window or log ends with.
+    by_itself: bytes
 
 
-def place(kind: str, value: str) -> Place:
-    """Where the buckets of one owner are."""
+def place(per: Per, shard: int, caller: Caller) -> Place:
+    """Where all buckets are that a caller has by one thing; they live together."""
     settings = conf.current()
-    return _place(_quoted(settings.prefix), kind, value, settings.bucket_hashes if kind in _IN_HASHES else 0)
-
-
-def joined(key: bytes, field: bytes) -> bytes:
-    """One name for a bucket of a hash, or for a key of its own where there is no field."""
-    return b"%b/%b" % (key, field) if field else key
+    return _place(settings.prefix, settings.bucket_hashes, *owner(per, shard, caller))
 
 
 def parted(bucket: bytes) -> tuple[bytes, bytes]:
-    """The key and the field of a name."""
+    """The key that holds a bucket, and its field in there; b"" when it is a key of its own."""
     key, _, field = bucket.partition(b"/")  # a quoted prefix has none
     return key, field
 
@@ -82,12 +74,13 @@ def _quoted(prefix: str) -> bytes:
 
 
 @lru_cache(maxsize=100_000)
-def _place(prefix: bytes, kind: str, value: str, hashes: int) -> Place:
+def _place(prefix: str, hashes: int, kind: str, value: str) -> Place:
     text = value.encode("utf-8", "surrogatepass")
     parts = b"%d:%b%d:%b" % (len(kind), kind.encode("ascii"), len(text), text)
     digest = hashlib.blake2b(parts, digest_size=15).digest()
     letters = base64.urlsafe_b64encode(digest)
-    if not hashes:
-        return Place(b"%b:{%b}" % (prefix, letters), b"")
+    if not hashes or kind not in _IN_HASHES:
+        return Place(b"%b:{%b}" % (_quoted(prefix), letters), b"", b"", b"")
     # Six bytes choose the hash, the other nine the field.
-    return Place(b"%b:{%05d}" % (prefix, int.from_bytes(digest[:6], "big") % hashes), letters[8:])
+    number, field = int.from_bytes(digest[:6], "big") % hashes, letters[8:]
+    return Place(b"%b:{%05d}" % (_quoted(prefix), number), field, b"/" + field, b":" + field)

@@ -43,7 +43,10 @@ class PlanTable:
     everyone: tuple[Limit, ...] = ()
     #: The plan of each slug.
     slugs: dict[str, int] = field(default_factory=dict)
-    _selected: dict[tuple[int, str, str, str, int], tuple[Limit, ...]] = field(default_factory=dict, repr=False)
+    #: The limits of each kind of request that was asked about, and whether any of them is spread over shards.
+    _selected: dict[tuple[int, str, str, str, int], tuple[tuple[Limit, ...], bool]] = field(
+        default_factory=dict, repr=False
+    )
 
     def select(self, plan_id: int, *, scope: str, method: str, mode: str, boost: int = 1) -> tuple[Limit, ...]:
         """The limits of a caller on that plan for one kind of request; `mode` "shadow" makes all shadow.
@@ -51,8 +54,8 @@ class PlanTable:
         `boost` multiplies those of the plan. Of a limit that is spread over shards, one of them, picked at random.
         """
         wanted = plan_id, scope, method, mode, boost
-        selected = self._selected.get(wanted)
-        if selected is None:
+        found = self._selected.get(wanted)
+        if found is None:
             covering = [
                 limit
                 for limit in self.everyone + self.of_plan(plan_id, boost=boost)
@@ -60,12 +63,12 @@ class PlanTable:
             ]
             if mode == "shadow":
                 covering = [replace(limit, mode="shadow") for limit in covering]
+            found = tuple(covering), any(limit.shards > 1 for limit in covering)
             if len(self._selected) < _SELECTIONS:  # methods and scopes may come from outside
-                self._selected[wanted] = tuple(covering)
-            selected = tuple(covering)
-        for limit in selected:
-            if limit.shards > 1:
-                return tuple(random.choice(each.parts) for each in selected)  # noqa: S311 - spreads load
+                self._selected[wanted] = found
+        selected, is_spread = found
+        if is_spread:
+            return tuple(random.choice(each.parts) for each in selected)  # noqa: S311 - spreads load
         return selected
 
     def of_plan(self, plan_id: int, *, boost: int = 1) -> tuple[Limit, ...]:
@@ -84,8 +87,10 @@ class PlanTable:
         only_plan: bool = False,
     ) -> tuple[Limit, ...]:
         """The limits that one request of a caller still has to meet, beside those of an `earlier` decision."""
-        plan_id = 0 if only_address else self.plan_id(caller)
+        plan_id = 0 if only_address else caller.plan_id or self.anonymous_plan_id
         limits = self.select(plan_id, scope=scope, method=method, mode=mode, boost=caller.boost)
+        if earlier is None and not only_address and not only_plan:
+            return limits
         if only_address:
             limits = tuple(limit for limit in limits if limit.per == "address")
         if only_plan:

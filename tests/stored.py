@@ -27,10 +27,12 @@ def key(bucket: bytes) -> bytes:
     return names.parted(bucket)[0]
 
 
-def read(client: Any, bucket: bytes) -> bytes | None:
-    """What is stored of a token or leaky bucket."""
+def read(client: Any, bucket: bytes) -> bytes:
+    """What is stored of a token or leaky bucket that there is."""
     of, field = names.parted(bucket)
-    return client.hget(of, field) if field else client.get(of)  # type: ignore[no-any-return]
+    held = client.hget(of, field) if field else client.get(of)
+    assert held is not None, "there is no such bucket"
+    return bytes(held)
 
 
 def write(client: Any, bucket: bytes, value: str, *, lives_seconds: int = 3_600) -> None:

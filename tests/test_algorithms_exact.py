@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from ratelimit_app.limits import TICKS_PER_SECOND, Decision, Limit
+from ratelimit_app.algorithms import decide, decide_token_buckets
+from ratelimit_app.limits import TICKS_PER_SECOND, Decision, Limit, Mode
 from tests.exact_models import MODELS, ExactModel, beats_its_rate, most_in_any
 from tests.twins import MIDNIGHT, InMemory, every_algorithm, limit
 
@@ -190,3 +191,19 @@ def test_one_a_year_and_ten_thousand_a_second_are_counted_to_the_tick(algorithm)
     assert memory.take(fast, at=MIDNIGHT, cost=9_999).allowed
     assert memory.take(fast, at=MIDNIGHT, patience_ticks=TICKS_PER_SECOND).allowed
     assert not memory.take(fast, at=MIDNIGHT, patience_ticks=TICKS_PER_SECOND).allowed
+
+
+@given(limits=st.lists(numbers, min_size=1, max_size=3), debts=st.lists(st.integers(0, 10**11), min_size=3), cost=costs)
+@many
+def test_a_decision_over_token_buckets_alone_is_what_the_rules_say_of_each(limits: Any, debts: Any, cost: int) -> None:
+    modes: list[Mode] = ["enforce", "shadow", "enforce"]
+    weighed = [
+        Limit(id=number, name="", requests=requests, period_seconds=period, burst=burst, mode=modes[number])
+        for number, (requests, period, burst) in enumerate(limits)
+    ]
+    debts = [min(debt, limit.capacity_ticks) for limit, debt in zip(weighed, debts)]  # noqa: B905
+    names = [b"bucket %d" % limit.id for limit in weighed]
+    for allowed in (True, False):
+        assert decide_token_buckets(weighed, names, debts, allowed=allowed, cost=cost, now=7) == decide(
+            weighed, names, [(debt,) for debt in debts], allowed=allowed, cost=cost, now=7
+        )

@@ -22,7 +22,7 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import hiredis
 from redis import exceptions
@@ -50,14 +50,18 @@ __all__ = [
     "ConnectionFactory",
     "CrossSlot",
     "NotAsked",
+    "Question",
     "Script",
     "SentinelConnectionFactory",
     "Subscription",
     "Unavailable",
+    "aask",
     "acall",
+    "ask",
     "call",
     "command",
     "demand_asked",
+    "hole",
     "is_cluster",
     "look",
     "node_of",
@@ -76,15 +80,15 @@ class Script:
     sha: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(NamedTuple):
     """Arguments of a script, packed for the wire."""
 
-    count: int
+    number: int
     data: bytes
 
 
-_nonces = itertools.count(random.SystemRandom().randrange(1 << 40))
+#: Of thirteen digits each, so that a message has a hole of one size for them.
+_nonces = itertools.count(random.SystemRandom().randrange(10**12, 9 * 10**12))
 #: Redirects that are followed for one question.
 _MOST_HOPS = 2
 _ASKING = b"*1\r\n$6\r\nASKING\r\n"
@@ -97,26 +101,72 @@ def packed(*words: int | bytes) -> Arguments:
     return Arguments(len(words), b"".join(_bulk(word if isinstance(word, bytes) else b"%d" % word) for word in words))
 
 
+def hole(width: int) -> Arguments:
+    """Room for one argument of so many bytes, which is filled when the question is asked."""
+    return Arguments(1, b"$%d\r\n%%b\r\n" % width)
+
+
+class Question:
+    """A call of a script, packed for the wire but for the names that it is about, the nonce, and what fills holes."""
+
+    __slots__ = ("_script", "_template")
+
+    def __init__(self, script: Script, widths: Sequence[int], *args: Arguments) -> None:
+        """`widths` are the lengths of the names, in bytes. No argument has a percent sign but for a hole."""
+        self._script = script
+        self._template = b"*%d\r\n%b%b%b%b$13\r\n%%d\r\n%b" % (
+            4 + len(widths) + sum(part.number for part in args),
+            _bulk(b"EVALSHA"),
+            _bulk(script.sha),
+            _bulk(b"%d" % len(widths)),
+            b"".join(b"$%d\r\n%%b\r\n" % width for width in widths),
+            b"".join(part.data for part in args),
+        )
+
+    def about(self, keys: Sequence[bytes], nonce: int, fillings: Sequence[bytes] = ()) -> bytes:
+        """The message to send."""
+        return self._template % (*keys, nonce, *fillings)
+
+    def with_text(self, message: bytes) -> bytes:
+        """The same message for a server that does not know the script."""
+        by_sha = _bulk(b"EVALSHA") + _bulk(self._script.sha)
+        return message.replace(by_sha, _bulk(b"EVAL") + _bulk(self._script.text), 1)
+
+
 def call(script: Script, keys: Sequence[bytes], *args: Arguments) -> list[int]:
-    """Run a script and return its reply, without the nonce that it must begin with.
+    """Run a script and return its reply. As `ask`, for a question that is asked once."""
+    return ask(Question(script, [len(key) for key in keys], *args), keys)
+
+
+async def acall(script: Script, keys: Sequence[bytes], *args: Arguments) -> list[int]:
+    """`call` for async code, on connections of the running event loop."""
+    return await aask(Question(script, [len(key) for key in keys], *args), keys)
+
+
+def ask(question: Question, keys: Sequence[bytes], fillings: Sequence[bytes] = ()) -> list[int]:
+    """Run a script about these names and return its reply, without the nonce that it must begin with.
 
     One round trip, or two when the server does not know the script yet; another for each redirect in a
     cluster, two at most. Raises Unavailable.
     """
     nonce, key = next(_nonces), keys[0] if keys else None
+    message = question.about(keys, nonce, fillings)
     try:
-        return _without_nonce(_exchange(_evaluation(b"EVALSHA", script.sha, keys, nonce, args), key), nonce)
+        reply = _exchange(message, key)
     except NoScript:
-        return _without_nonce(_exchange(_evaluation(b"EVAL", script.text, keys, nonce, args), key), nonce)
+        reply = _exchange(question.with_text(message), key)
+    return _without_nonce(reply, nonce)
 
 
-async def acall(script: Script, keys: Sequence[bytes], *args: Arguments) -> list[int]:
-    """`call` for async code, on connections of the running event loop."""
+async def aask(question: Question, keys: Sequence[bytes], fillings: Sequence[bytes] = ()) -> list[int]:
+    """`ask` for async code, on connections of the running event loop."""
     nonce, key = next(_nonces), keys[0] if keys else None
+    message = question.about(keys, nonce, fillings)
     try:
-        return _without_nonce(await _aexchange(_evaluation(b"EVALSHA", script.sha, keys, nonce, args), key), nonce)
+        reply = await _aexchange(message, key)
     except NoScript:
-        return _without_nonce(await _aexchange(_evaluation(b"EVAL", script.text, keys, nonce, args), key), nonce)
+        reply = await _aexchange(question.with_text(message), key)
+    return _without_nonce(reply, nonce)
 
 
 def command(*words: str | bytes | int, key: bytes | None = None) -> Any:
@@ -126,18 +176,6 @@ def command(*words: str | bytes | int, key: bytes | None = None) -> Any:
     except UnicodeError as failure:
         raise Unavailable("encode", str(failure)) from failure
     return _exchange(b"*%d\r\n%b" % (len(encoded), b"".join(map(_bulk, encoded))), key)
-
-
-def _evaluation(verb: bytes, script: bytes, keys: Sequence[bytes], nonce: int, args: tuple[Arguments, ...]) -> bytes:
-    return b"*%d\r\n%b%b%b%b%b%b" % (
-        4 + len(keys) + sum([part.count for part in args]),
-        _bulk(verb),
-        _bulk(script),
-        _bulk(b"%d" % len(keys)),
-        b"".join([b"$%d\r\n%b\r\n" % (len(key), key) for key in keys]),
-        _bulk(b"%d" % nonce),
-        b"".join([part.data for part in args]),
-    )
 
 
 def _bulk(word: bytes) -> bytes:
@@ -154,17 +192,9 @@ def _exchange(message: bytes, key: bytes | None) -> Any:
     is_asking, hops = False, 0
     while True:
         try:
-            connection = server.acquire()
-            try:
-                if is_asking:
-                    connection.ask(_ASKING)
-                reply = connection.ask(message)
-            except BaseException:
-                connection.close()
-                raise
+            reply = server.ask(_ASKING, message) if is_asking else server.ask(message)
         except FAILURES as failure:
             raise _noted(named(failure), place, server) from failure
-        server.release(connection)
         if not isinstance(reply, hiredis.ReplyError):
             return reply
         server, is_asking = _redirected(named(reply), place, server, hops)
@@ -253,4 +283,5 @@ def _without_nonce(reply: Any, nonce: int) -> list[int]:
     if not isinstance(reply, list) or not reply or reply[0] != nonce:
         places.drop()  # another caller's reply: trust none of these connections again
         raise Unavailable("nonsense", "The reply does not belong to the question.")
-    return cast("list[int]", reply[1:])
+    del reply[0]
+    return cast("list[int]", reply)

@@ -50,18 +50,27 @@ class Server:
     def server_for(self, key: bytes | None) -> Server:
         return self
 
-    def acquire(self) -> Connection:
+    def ask(self, *messages: bytes) -> Any:
+        """Send commands, one after the other, on a free connection; the last reply. An error reply is returned."""
         try:
             connection = self.free.pop()
         except IndexError:
-            return Connection(self.open())
-        return connection if connection.is_usable() else Connection(self.open())
-
-    def release(self, connection: Connection) -> None:
+            connection = Connection(self.open())
+        else:
+            lay_idle_seconds = time.monotonic() - connection.used_at
+            if lay_idle_seconds > _TRUSTED_IDLE_SECONDS and not connection.is_usable():
+                connection = Connection(self.open())
+        try:
+            for message in messages:
+                reply = connection.ask(message)
+        except BaseException:
+            connection.close()  # its reply may still come
+            raise
         if len(self.free) < _KEPT and not self._is_closed:
             self.free.append(connection)
         else:
             connection.close()
+        return reply
 
     def close(self) -> None:
         """Close what is free, and what comes back."""
@@ -97,13 +106,25 @@ class Connection:
     def __init__(self, opened: Any) -> None:
         self._opened = opened
         self._socket = opened._sock
+        self._timeout_seconds = self._socket.gettimeout() or math.inf
         self._reader = hiredis.Reader()
-        self._used_at = time.monotonic()
+        #: Monotonic seconds.
+        self.used_at = time.monotonic()
+        # Python's own socket over no more than the system: neither TLS nor one of gevent's.
+        self._is_plain = type(self._socket).__module__ == "socket"
 
     def ask(self, message: bytes) -> Any:
         """Send a command and read its reply whole; an error reply is returned, not raised."""
-        self._socket.sendall(message)
-        reply = self._reader.gets()
+        if self._is_plain:
+            try:
+                # Before a call with a timeout Python asks whether it would block. This one never does, but for a hang.
+                sent = os.write(self._socket.fileno(), message)
+            except BlockingIOError:
+                sent = 0
+            message = message[sent:]
+        if message:
+            self._socket.sendall(message)
+        reply: Any = False
         started = 0.0
         while reply is False:
             received = self._socket.recv(16_384)
@@ -113,15 +134,13 @@ class Connection:
             reply = self._reader.gets()
             if reply is False:  # in pieces: all of them together have the time that one has
                 started = started or time.monotonic()
-                if time.monotonic() - started > (self._socket.gettimeout() or math.inf):
+                if time.monotonic() - started > self._timeout_seconds:
                     raise TimeoutError("Redis does not finish its reply.")
-        self._used_at = time.monotonic()
+        self.used_at = time.monotonic()
         return reply
 
     def is_usable(self) -> bool:
         """False when the server closed it meanwhile, or it holds a reply that nobody waits for."""
-        if time.monotonic() - self._used_at < _TRUSTED_IDLE_SECONDS:
-            return True
         try:
             if not self._opened.can_read():
                 return True

@@ -197,6 +197,6 @@ def _ceil_seconds(ticks: int) -> int:
 
 def new_receipt() -> str:
     """A name for a refusal: a UUID of version 7, the time in milliseconds and random bits. It opens nothing."""
-    bits = int(time.time() * 1_000) << 80 | 7 << 76 | random.getrandbits(76)
-    text = f"{bits & ~(3 << 62) | 2 << 62:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    ms, bits = int(time.time() * 1_000), random.getrandbits(74)
+    parts = ms >> 16, ms & 0xFFFF, bits >> 62, bits >> 48 & 0x3FFF | 0x8000, bits & 0xFFFF_FFFF_FFFF
+    return "{:08x}-{:04x}-7{:03x}-{:04x}-{:012x}".format(*parts)

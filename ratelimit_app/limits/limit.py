@@ -70,6 +70,9 @@ class Limit:
     #: Token and leaky bucket: the size in time, how long an empty one takes to fill.
     capacity_ticks: int = field(init=False)
     period_ticks: int = field(init=False)
+    #: Whether it is a token or leaky bucket, whose capacity is `burst`; the others hold `requests`.
+    is_bucket: bool = field(init=False)
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         interval = -(-self.period_seconds * TICKS_PER_SECOND // self.requests)
@@ -79,17 +82,15 @@ class Limit:
         object.__setattr__(self, "reserve", reserve)
         object.__setattr__(self, "capacity_ticks", interval * (self.burst - reserve))
         object.__setattr__(self, "period_ticks", self.period_seconds * TICKS_PER_SECOND)
+        object.__setattr__(self, "is_bucket", self.algorithm in _BUCKETS)
+        # Looked up on every request: what makes it another limit, without its numbers.
+        object.__setattr__(self, "_hash", hash((self.id, self.generation, self.shard)))
         is_whole = self.shards > 1 and not self.shard
         parts = tuple(self._part(shard) for shard in range(1, self.shards + 1)) if is_whole else (self,)
         object.__setattr__(self, "parts", parts)
 
     def __hash__(self) -> int:
-        return hash((self.id, self.generation, self.shard))  # looked up on every request: keep it cheap
-
-    @property
-    def is_bucket(self) -> bool:
-        """Whether it is a token or leaky bucket, whose capacity is `burst`; the others hold `requests`."""
-        return self.algorithm in _BUCKETS
+        return self._hash
 
     @property
     def capacity(self) -> int:
