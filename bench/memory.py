@@ -84,15 +84,16 @@ def filling(client: redis.Redis, algorithm: str) -> Fill:
     plan_id = place.plan(algorithm, requests=2_000, period_seconds=86_400 * 1_000, algorithm=algorithm)
     limits = limiter._limits(Caller(plan_id=plan_id), "", "", None)
     plan = buckets._plan(limits, 1, 0)
-    words = [each for each in plan.args.data.split(b"\r\n") if not each.startswith(b"$")][:-1]
 
     def fill(callers: int, calls: int, first: int = 0) -> None:
-        sha = client.script_load(buckets._TAKE.text)
+        client.script_load(plan.script.text)
         pipeline = client.pipeline(transaction=False)
         for number in range(first, first + callers):
-            (key,) = buckets._keys(plan, Caller(bucket_identity=f"{number:016x}"))
+            address = buckets._address(plan, Caller(bucket_identity=f"{number:016x}"))
+            question = buckets._question(plan, address, buckets._LIVE)
+            words = place.words_of(question.about(address.keys, 1, address.fields))
             for _ in range(calls):
-                pipeline.evalsha(sha, 1, key, 1, 0, 0, 0, *words)
+                pipeline.execute_command(*words)  # type: ignore[no-untyped-call]
             if len(pipeline) >= _BATCH:
                 pipeline.execute()
         pipeline.execute()

@@ -98,6 +98,11 @@ def callers(plan_id: int, count: int, *, name: str = "caller") -> list[Caller]:
     return [Caller(key_id=1, plan_id=plan_id, bucket_identity=f"{name}{number}") for number in range(count)]
 
 
+def words_of(message: bytes) -> tuple[bytes, ...]:
+    """The words of a command that is packed for the wire."""
+    return tuple(word for word in message.split(b"\r\n")[1:-1] if not word.startswith(b"$"))
+
+
 @contextlib.contextmanager
 def limiter_at(url: str, **entries: Any) -> Iterator[None]:
     """The limiter asks another server for the length of a block; `entries` go into `RATELIMIT_APP`."""

@@ -115,7 +115,7 @@ def _clocks(redis_url: str) -> Iterator[_Clock]:
         ("buckets.take, what it does itself", buckets, "take"),
         ("buckets.take, what it does itself", buckets, "_take"),
         ("plan of arguments, from memory", buckets, "_plan"),
-        ("names of the buckets", buckets, "_keys"),
+        ("names of the buckets", buckets, "_address"),
         ("connections.ask, nonce", connections, "ask"),
         ("connections.ask, nonce", connections, "_without_nonce"),
         ("pack the message", connections.Question, "about"),
@@ -181,21 +181,21 @@ return { tonumber(ARGV[1]), now, allowed and 1 or 0, debt }
 
 def _in_the_server(here: place.Place, who: Any) -> dict[str, float]:
     """CPU time of the server per command, the best of some rounds, when many come in one message."""
-    from ratelimit_app import buckets, connections, limiter
+    from ratelimit_app import buckets, limiter
 
     limits = limiter._limits(who, "", "", None)
     plan = buckets._plan(limits, 1, 0)
-    keys = buckets._keys(plan, who)
+    address = buckets._address(plan, who)
+    message = buckets._question(plan, address, buckets._LIVE).about(address.keys, 1, address.fields)
     charge, capacity = limits[0].interval_ticks, limits[0].capacity_ticks
     with here.client() as client:
         nothing, least = client.script_load("return 1"), client.script_load(_LEAST)
-        arguments = connections.packed(1, 0, 0, 0).data + plan.args.data
-        words = [each for each in arguments.split(b"\r\n") if not each.startswith(b"$")][:-1]
+        words = place.words_of(message)
         commands: dict[str, tuple[Any, ...]] = {
             "PING": ("PING",),
             "EVALSHA of `return 1`": ("EVALSHA", nothing, 0),
             "EVALSHA of one bucket and nothing else": ("EVALSHA", least, 1, b"least", 1, charge, capacity),
-            "EVALSHA of the decision": ("EVALSHA", plan.script.sha.decode(), 1, keys[0], *words),
+            "EVALSHA of the decision": words,
         }
         best = dict.fromkeys(commands, float("inf"))
         for _ in range(15):

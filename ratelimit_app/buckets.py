@@ -43,12 +43,24 @@ class _Plan:
 
     script: connections.Script
     #: For each limit's bucket, and those of its earlier generations: whose it is, by what the limit counts and
-    #: its shard, and how its name ends.
-    names: tuple[tuple[tuple[Per, int], bytes], ...]
-    args: connections.Arguments
+    #: its shard; how its name ends; whether it may be in a hash; and whether it is the one in force.
+    names: tuple[tuple[tuple[Per, int], bytes, bool, bool], ...]
+    #: For each limit what follows its field.
+    args: tuple[connections.Arguments, ...]
     only_token_buckets: bool
-    #: What is sent, by the clock and the lengths of the names: by kind of caller, so a few at most.
+    #: What is sent, by the clock and the lengths of keys and fields: by kind of caller, so a few at most.
     questions: dict[tuple[connections.Arguments, tuple[int, ...]], connections.Question]
+
+
+class _Address(NamedTuple):
+    """Where one caller's buckets of a plan are."""
+
+    #: For each limit the key that holds its bucket, then those of earlier generations.
+    keys: list[bytes]
+    #: For each limit the field.
+    fields: list[bytes]
+    #: For each limit what its bucket is called.
+    buckets: list[bytes]
 
 
 #: What `take` was asked: cost, patience_ticks, now_ticks, floor_ms, dry.
@@ -103,17 +115,17 @@ def _take(
     dry: bool,
 ) -> Decision:
     plan = _plan(limits, cost, patience_ticks)
-    keys = _keys(plan, caller)
+    keys, fields, buckets = address = _address(plan, caller)
     clock = connections.packed(now_ticks, int(dry), floor_ms) if now_ticks or dry else _LIVE
-    reply = connections.ask(_question(plan, keys, clock), keys)
-    return _answer(plan, limits, keys, reply, cost, patience_ticks, dry=dry)
+    reply = connections.ask(_question(plan, address, clock), keys, fields)
+    return _answer(plan, limits, buckets, reply, cost, patience_ticks, dry=dry)
 
 
 async def _atake(limits: tuple[Limit, ...], caller: Caller, cost: int, patience_ticks: int) -> Decision:
     plan = _plan(limits, cost, patience_ticks)
-    keys = _keys(plan, caller)
-    reply = await connections.aask(_question(plan, keys, _LIVE), keys)
-    return _answer(plan, limits, keys, reply, cost, patience_ticks)
+    keys, fields, buckets = address = _address(plan, caller)
+    reply = await connections.aask(_question(plan, address, _LIVE), keys, fields)
+    return _answer(plan, limits, buckets, reply, cost, patience_ticks)
 
 
 def _take_apart(limits: tuple[Limit, ...], caller: Caller, terms: _Terms, *, insist: bool) -> Decision:
@@ -158,7 +170,7 @@ def refund(decision: Decision, *, now_ticks: int = 0, floor_ms: int = 0) -> None
     clock = connections.packed(now_ticks, decision.decided_ticks, floor_ms)
     charged = [weighed for weighed in decision.weighed if weighed.charged]
     for part in _parted(charged):
-        connections.call(_REFUND, [weighed.bucket for weighed in part], clock, _giving_back(part))
+        connections.call(_REFUND, _keys(part), clock, _giving_back(part))
 
 
 async def arefund(decision: Decision, *, now_ticks: int = 0, floor_ms: int = 0) -> None:
@@ -166,7 +178,7 @@ async def arefund(decision: Decision, *, now_ticks: int = 0, floor_ms: int = 0) 
     clock = connections.packed(now_ticks, decision.decided_ticks, floor_ms)
     charged = [weighed for weighed in decision.weighed if weighed.charged]
     for part in _parted(charged):
-        await connections.acall(_REFUND, [weighed.bucket for weighed in part], clock, _giving_back(part))
+        await connections.acall(_REFUND, _keys(part), clock, _giving_back(part))
 
 
 def give_back_unused(decision: Decision, *, tokens: int, now_ticks: int = 0) -> None:
@@ -177,14 +189,16 @@ def give_back_unused(decision: Decision, *, tokens: int, now_ticks: int = 0) -> 
     clock = connections.packed(now_ticks, decision.decided_ticks, 0)
     for part in _parted([weighed._replace(charged=tokens) for weighed in decision.weighed]):
         connections.demand_asked(part[0].bucket)
-        connections.call(_REFUND, [weighed.bucket for weighed in part], clock, _giving_back(part, leased=True))
+        connections.call(_REFUND, _keys(part), clock, _giving_back(part, leased=True))
 
 
 def reset(limits: tuple[Limit, ...], caller: Caller) -> None:
     """Fill the caller's bucket of every limit. Raises connections.Unavailable."""
     for limit in limits:
-        keys = _keys(_plan((limit,), 1, 0), caller)
-        connections.command("DEL", *keys, key=keys[0])
+        for each in (limit, *limit.earlier):
+            key, field = names.parted(name_of(each, caller))
+            words = ("HDEL", key, field) if field else ("DEL", key)
+            connections.command(*words, key=key)
 
 
 class Heartbeat(NamedTuple):
@@ -198,7 +212,7 @@ class Heartbeat(NamedTuple):
 
 def name_of(limit: Limit, caller: Caller) -> bytes:
     """The name of a caller's bucket."""
-    return _keys(_plan((limit,), 1, 0), caller)[0]
+    return _address(_plan((limit,), 1, 0), caller).buckets[0]
 
 
 def heartbeat(gateway: int, *, lasts_seconds: int, tag: bytes = b"") -> Heartbeat:
@@ -214,8 +228,8 @@ def heartbeat(gateway: int, *, lasts_seconds: int, tag: bytes = b"") -> Heartbea
 def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
     only_buckets = all(limit.is_bucket and not limit.earlier for limit in limits)
     only_token_buckets = only_buckets and all(limit.algorithm == "token_bucket" for limit in limits)
-    args: list[int] = []
-    names: list[tuple[tuple[Per, int], bytes]] = []
+    args: list[connections.Arguments] = []
+    names: list[tuple[tuple[Per, int], bytes, bool, bool]] = []
     owners: dict[tuple[Per, int], tuple[Per, int]] = {}
     for limit in limits:
         charge, ceiling = cost, 0
@@ -226,42 +240,59 @@ def _plan(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> _Plan:
                 ceiling = min(ceiling, patience_ticks + charge)
         enforced = int(limit.mode == "enforce")
         if only_buckets:
-            args += (charge, limit.size, ceiling, enforced)
+            numbers: tuple[int, ...] = (charge, limit.size, ceiling, enforced)
         else:
-            args += (_KINDS[limit.algorithm], charge, limit.size, ceiling, limit.period_ticks, enforced)
-            args += (len(limit.earlier),)
+            numbers = (_KINDS[limit.algorithm], charge, limit.size, ceiling, limit.period_ticks, enforced)
+            numbers += (len(limit.earlier),)
             for old in limit.earlier:
-                args += (_KINDS[old.algorithm], old.size, old.period_ticks)
+                numbers += (_KINDS[old.algorithm], old.size, old.period_ticks)
+        args.append(connections.packed(*numbers))
         owner = owners.setdefault((limit.per, limit.shard), (limit.per, limit.shard))
-        names += [(owner, b":%d.%d" % (limit.id, each.generation)) for each in (limit, *limit.earlier)]
+        names += [
+            (owner, b":%d.%d" % (limit.id, each.generation), each.is_bucket, each is limit)
+            for each in (limit, *limit.earlier)
+        ]
     script = _TAKE_BUCKETS if only_buckets else _TAKE
-    return _Plan(script, tuple(names), connections.packed(*args), only_token_buckets, questions={})
+    return _Plan(script, tuple(names), tuple(args), only_token_buckets, questions={})
 
 
-def _question(plan: _Plan, keys: list[bytes], clock: connections.Arguments) -> connections.Question:
-    widths = tuple([len(key) for key in keys])
+def _question(plan: _Plan, address: _Address, clock: connections.Arguments) -> connections.Question:
+    widths = tuple([len(word) for word in address.keys + address.fields])
     question = plan.questions.get((clock, widths))
     if question is None:
-        question = connections.Question(plan.script, widths, clock, plan.args)
+        args = [clock]
+        for field, numbers in zip(address.fields, plan.args, strict=True):
+            args += (connections.hole(len(field)), numbers)
+        question = connections.Question(plan.script, widths[: len(address.keys)], *args)
         if clock is _LIVE:
             plan.questions[clock, widths] = question
     return question
 
 
-def _keys(plan: _Plan, caller: Caller) -> list[bytes]:
-    """Every bucket of this caller that the plan names: for each limit its own, then those of earlier generations."""
-    keys, whose, stem = [], None, b""
-    for owner, ending in plan.names:
-        if owner is not whose:  # most plans count all by the same
-            whose, stem = owner, names.stem(*owner, caller)
-        keys.append(stem + ending)
-    return keys
+def _address(plan: _Plan, caller: Caller) -> _Address:
+    keys: list[bytes] = []
+    fields: list[bytes] = []
+    buckets: list[bytes] = []
+    whose, place = None, None
+    for owner, ending, may_be_in_hash, is_in_force in plan.names:
+        if owner is not whose or place is None:  # most plans count all by the same
+            whose, place = owner, names.place(*owner, caller)
+        name = key = place.stem + ending
+        if may_be_in_hash:
+            name += place.in_hash
+        else:
+            name = key = key + place.by_itself
+        keys.append(key)
+        if is_in_force:
+            fields.append(place.field)
+            buckets.append(name)
+    return _Address(keys, fields, buckets)
 
 
 def _answer(
     plan: _Plan,
     limits: tuple[Limit, ...],
-    keys: list[bytes],
+    buckets: list[bytes],
     reply: list[int],
     cost: int,
     patience_ticks: int,
@@ -270,14 +301,12 @@ def _answer(
 ) -> Decision:
     now, allowed, *numbers = reply
     if plan.only_token_buckets and not dry:
-        return decide_token_buckets(limits, keys, numbers, allowed=allowed == 1, cost=cost, now=now)
-    readings, buckets, at, place = [], [], 0, 0
+        return decide_token_buckets(limits, buckets, numbers, allowed=allowed == 1, cost=cost, now=now)
+    readings, at = [], 0
     for limit in limits:
         width = RULES[limit.algorithm].width
         readings.append(numbers[at : at + width])
-        buckets.append(keys[place])
         at += width
-        place += 1 + len(limit.earlier)
     allowed_all, patience = allowed == 1, patience_ticks
     return decide(limits, buckets, readings, allowed=allowed_all, cost=cost, now=now, patience=patience, dry=dry)
 
@@ -303,10 +332,15 @@ def _parted(charged: Sequence[Weighed]) -> list[list[Weighed]]:
     return list(parts.values())
 
 
+def _keys(charged: Sequence[Weighed]) -> list[bytes]:
+    return [names.parted(weighed.bucket)[0] for weighed in charged]
+
+
 def _giving_back(charged: Sequence[Weighed], *, leased: bool = False) -> connections.Arguments:
-    numbers: list[int] = []
+    words: list[int | bytes] = []
     for weighed in charged:
         limit = weighed.limit
         charge = weighed.charged * limit.interval_ticks if limit.is_bucket else weighed.charged
-        numbers += (_LEASED if leased else _KINDS[limit.algorithm], charge, limit.period_ticks)
-    return connections.packed(*numbers)
+        kind = _LEASED if leased else _KINDS[limit.algorithm]
+        words += (names.parted(weighed.bucket)[1], kind, charge, limit.period_ticks)
+    return connections.packed(*words)

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.core.signals import setting_changed
 
-from ratelimit_app import buckets, connections
+from ratelimit_app import buckets, connections, names
 from ratelimit_app.limits import Decision
 
 _RESTORE = buckets.load("restore")
@@ -109,11 +109,12 @@ def tell(full_at: dict[bytes, int]) -> None:
 
     Raises connections.Unavailable.
     """
-    names = list(full_at)
+    told = [(*names.parted(name), moment) for name, moment in full_at.items()]
     width = 1 if connections.is_cluster() else _AT_ONCE  # there, each may live on another node
-    for start in range(0, len(names), width):
-        part = names[start : start + width]
-        connections.call(_RESTORE, part, connections.packed(*(full_at[name] for name in part)))
+    for start in range(0, len(told), width):
+        part = told[start : start + width]
+        words = [word for _, field, moment in part for word in (field, moment)]
+        connections.call(_RESTORE, [key for key, _, _ in part], connections.packed(*words))
 
 
 def _forget_other_buckets(*, setting: str, **kwargs: Any) -> None:

@@ -1,8 +1,14 @@
-"""What is a bucket called? `<prefix>:{<owner>}:<limit>.<generation>`.
+"""What is a bucket called, and where is it? A field of a hash that some callers share, or a key of its own.
 
-The owner is a hash of length-prefixed parts, so no text of a caller reaches Redis, no two callers
-share a bucket, and nobody steers a cluster's slots. Its braces are the hash tag: what counts by the
-same lives on the same node.
+    <prefix>:{<number>}:<limit>.<generation>              a hash; the field is a digest of key or user
+    <prefix>:{<number>}:<limit>.<generation>:<digest>     a window or log of the same owner
+    <prefix>:{<digest>}:<limit>.<generation>              what is counted by address, or by everyone
+
+Redis takes some 70 bytes for a key beside what it holds, and next to nothing for a field of a small
+hash. Addresses stay out: a hash lives as long as one of its buckets, so a flood of addresses would
+pile up in it. The digest is of length-prefixed parts, so no text of a caller reaches Redis, no two
+callers share a bucket, and nobody steers a cluster's slots. The braces are the hash tag: what counts
+by the same lives on the same node.
 """
 
 from __future__ import annotations
@@ -10,10 +16,14 @@ from __future__ import annotations
 import base64
 import hashlib
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import quote
 
 from ratelimit_app import conf
 from ratelimit_app.limits import Caller, Per
+
+#: Kinds of owners whose buckets are in hashes: there are no more of them than rows in the database.
+_IN_HASHES = ("key", "user")
 
 
 def prefix() -> bytes:
@@ -21,9 +31,29 @@ def prefix() -> bytes:
     return _quoted(conf.current().prefix)
 
 
-def stem(per: Per, shard: int, caller: Caller) -> bytes:
-    """What the names of all buckets begin with that a caller has by one thing; they live together."""
-    return _stem(conf.current().prefix, *owner(per, shard, caller))
+class Place(NamedTuple):
+    """Where the buckets of one owner are."""
+
+    #: What the names of all their keys begin with.
+    stem: bytes
+    #: The owner's field in the hashes; b"" when every bucket is a key of its own.
+    field: bytes
+    #: What follows the name of a hash in the name of a bucket in it.
+    in_hash: bytes
+    #: What the key of a window or log ends with.
+    by_itself: bytes
+
+
+def place(per: Per, shard: int, caller: Caller) -> Place:
+    """Where all buckets are that a caller has by one thing; they live together."""
+    settings = conf.current()
+    return _place(settings.prefix, settings.bucket_hashes, *owner(per, shard, caller))
+
+
+def parted(bucket: bytes) -> tuple[bytes, bytes]:
+    """The key that holds a bucket, and its field in there; b"" when it is a key of its own."""
+    key, _, field = bucket.partition(b"/")  # a quoted prefix has none
+    return key, field
 
 
 def owner(per: Per, shard: int, caller: Caller) -> tuple[str, str]:
@@ -44,8 +74,13 @@ def _quoted(prefix: str) -> bytes:
 
 
 @lru_cache(maxsize=100_000)
-def _stem(prefix: str, kind: str, value: str) -> bytes:
+def _place(prefix: str, hashes: int, kind: str, value: str) -> Place:
     text = value.encode("utf-8", "surrogatepass")
     parts = b"%d:%b%d:%b" % (len(kind), kind.encode("ascii"), len(text), text)
-    owner = base64.urlsafe_b64encode(hashlib.blake2b(parts, digest_size=15).digest())
-    return b"%b:{%b}" % (_quoted(prefix), owner)
+    digest = hashlib.blake2b(parts, digest_size=15).digest()
+    letters = base64.urlsafe_b64encode(digest)
+    if not hashes or kind not in _IN_HASHES:
+        return Place(b"%b:{%b}" % (_quoted(prefix), letters), b"", b"", b"")
+    # Six bytes choose the hash, the other nine the field.
+    number, field = int.from_bytes(digest[:6], "big") % hashes, letters[8:]
+    return Place(b"%b:{%05d}" % (_quoted(prefix), number), field, b"/" + field, b":" + field)

@@ -12,7 +12,10 @@ import pytest
 
 from ratelimit_app import buckets, connections
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit
+from tests import stored
 from tests.outages import redis_at
+
+storage = pytest.fixture(stored.storage, params=stored.WAYS, autouse=True)
 
 CALLER = Caller(key_id=1, plan_id=1, bucket_identity="one", user_id="7", address="203.0.113.9")
 #: A moment in the future: the clock that the tests state, while the server's own goes on.

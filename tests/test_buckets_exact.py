@@ -12,11 +12,15 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from ratelimit_app import buckets
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit
+from tests import stored
+
+storage = pytest.fixture(stored.storage, params=stored.WAYS, autouse=True)
 
 _HISTORIES = {"thorough": 10_000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 1_000)
 _SLOW = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large)

@@ -67,6 +67,10 @@ def test_reading_the_settings_costs_next_to_nothing_while_they_stay_the_same():
         ("KEY_HEADERS", [5]),
         ("KEY_CACHE_SIZE", 1.5),
         ("KEY_CACHE_SIZE", 0),
+        ("BUCKET_HASHES", -1),
+        ("BUCKET_HASHES", 1_000_001),
+        ("BUCKET_HASHES", 64.0),
+        ("BUCKET_HASHES", "32768"),
         ("POLL_SECONDS", -1),
         ("PROXY_COUNT", -1),
         ("TRUSTED_PROXIES", "10.0.0.0/8"),
@@ -97,6 +101,9 @@ def test_a_value_that_cannot_be_used_is_said_by_name(name, value):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("BUCKET_HASHES", 0),
+        ("BUCKET_HASHES", 1),
+        ("BUCKET_HASHES", 1_000_000),
         ("POLL_SECONDS", 0),
         ("PROXY_COUNT", 0),
         ("TIMEOUT_SECONDS", 1),

@@ -144,7 +144,7 @@ def test_a_failure_that_nobody_foresaw_is_decided_from_memory_and_is_logged(
 
     plan_cache.table()
     limiter._logged_at.clear()
-    monkeypatch.setattr(buckets, "_keys", fail)
+    monkeypatch.setattr(buckets, "_address", fail)
     decision = check(caller(plan))
     assert (decision.allowed, decision.source) == (True, "local")
     assert decision.failure == type(failure).__name__

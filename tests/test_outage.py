@@ -9,6 +9,7 @@ import pytest
 
 from ratelimit_app import breaker, connections, fallback, limiter, plan_cache
 from ratelimit_app.limits import Caller, Limit
+from tests import stored
 from tests.outages import REFUSING, redis_at
 
 STALLED_SECONDS = 0.05
@@ -99,7 +100,7 @@ def test_one_failure_between_successes_opens_nothing(outage, api):
 
 
 def test_a_spoilt_bucket_opens_nothing(outage, api):
-    name = limiter.peek(api).weighed[0].bucket
+    name = stored.key(limiter.peek(api).weighed[0].bucket)
     with outage.client() as client:
         client.rpush(name, "not a bucket")
         client.expire(name, 60)

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Decision, Limit
+from tests import stored
 from tests.twins import ALGORITHMS, Twin, both_twins, edited
+
+storage = pytest.fixture(stored.storage, params=stored.WAYS, autouse=True)
 
 #: Numbers are read as they are written, so a tenth of a second is one.
 CASES = json.loads((files("ratelimit_app") / "vectors.json").read_bytes(), parse_float=Decimal)["cases"]

@@ -61,6 +61,7 @@ __all__ = [
     "call",
     "command",
     "demand_asked",
+    "hole",
     "is_cluster",
     "look",
     "node_of",
@@ -95,18 +96,23 @@ _ASKING = b"*1\r\n$6\r\nASKING\r\n"
 _DOUBTFUL = ("refused", "timeout", "connection", "readonly", "masterdown", "clusterdown", "loading", "moved")
 
 
-def packed(*numbers: int) -> Arguments:
-    """Numbers as they travel to a script, so that what never changes is packed once."""
-    return Arguments(len(numbers), b"".join(_bulk(b"%d" % number) for number in numbers))
+def packed(*words: int | bytes) -> Arguments:
+    """Words as they travel to a script, so that what never changes is packed once."""
+    return Arguments(len(words), b"".join(_bulk(word if isinstance(word, bytes) else b"%d" % word) for word in words))
+
+
+def hole(width: int) -> Arguments:
+    """Room for one argument of so many bytes, which is filled when the question is asked."""
+    return Arguments(1, b"$%d\r\n%%b\r\n" % width)
 
 
 class Question:
-    """A call of a script, packed for the wire but for the names that it is about, and the nonce."""
+    """A call of a script, packed for the wire but for the names that it is about, the nonce, and what fills holes."""
 
     __slots__ = ("_script", "_template")
 
     def __init__(self, script: Script, widths: Sequence[int], *args: Arguments) -> None:
-        """`widths` are the lengths of the names, in bytes."""
+        """`widths` are the lengths of the names, in bytes. No argument has a percent sign but for a hole."""
         self._script = script
         self._template = b"*%d\r\n%b%b%b%b$13\r\n%%d\r\n%b" % (
             4 + len(widths) + sum(part.number for part in args),
@@ -117,9 +123,9 @@ class Question:
             b"".join(part.data for part in args),
         )
 
-    def about(self, keys: Sequence[bytes], nonce: int) -> bytes:
+    def about(self, keys: Sequence[bytes], nonce: int, fillings: Sequence[bytes] = ()) -> bytes:
         """The message to send."""
-        return self._template % (*keys, nonce)
+        return self._template % (*keys, nonce, *fillings)
 
     def with_text(self, message: bytes) -> bytes:
         """The same message for a server that does not know the script."""
@@ -137,14 +143,14 @@ async def acall(script: Script, keys: Sequence[bytes], *args: Arguments) -> list
     return await aask(Question(script, [len(key) for key in keys], *args), keys)
 
 
-def ask(question: Question, keys: Sequence[bytes]) -> list[int]:
+def ask(question: Question, keys: Sequence[bytes], fillings: Sequence[bytes] = ()) -> list[int]:
     """Run a script about these names and return its reply, without the nonce that it must begin with.
 
     One round trip, or two when the server does not know the script yet; another for each redirect in a
     cluster, two at most. Raises Unavailable.
     """
     nonce, key = next(_nonces), keys[0] if keys else None
-    message = question.about(keys, nonce)
+    message = question.about(keys, nonce, fillings)
     try:
         reply = _exchange(message, key)
     except NoScript:
@@ -152,10 +158,10 @@ def ask(question: Question, keys: Sequence[bytes]) -> list[int]:
     return _without_nonce(reply, nonce)
 
 
-async def aask(question: Question, keys: Sequence[bytes]) -> list[int]:
+async def aask(question: Question, keys: Sequence[bytes], fillings: Sequence[bytes] = ()) -> list[int]:
     """`ask` for async code, on the line of the running event loop."""
     nonce, key = next(_nonces), keys[0] if keys else None
-    message = question.about(keys, nonce)
+    message = question.about(keys, nonce, fillings)
     try:
         reply = await _aexchange(message, key)
     except NoScript:

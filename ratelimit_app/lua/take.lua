@@ -1,18 +1,20 @@
 -- Weigh every limit of one decision, then take from all of their buckets or from none.
 --
 -- What a bucket holds:
---   token, leaky bucket   a string, one integer: the moment at which it is full (empty) again
+--   token, leaky bucket   one integer: the moment at which it is full (empty) again; a string, or a
+--                         field of a hash that holds the buckets of several callers
 --   fixed, sliding window a hash: `window`, the moment the current window began; `current` and
 --                         `previous`, the tokens taken in it and in the one before
 --   sliding log           a list: the moment of every token taken within the last period
 -- No key is a full bucket. All times are in ticks of 100 ns, moments count from 1 January 2026 UTC.
 --
--- KEYS   for each limit: its bucket, then the buckets of its earlier generations, newest first
+-- KEYS   for each limit: its bucket, or the hash that it is in; then those of its earlier generations, newest first
 -- ARGV   nonce
 --        now: the moment to decide at; 0 means the server's clock
 --        dry: 1 to weigh only
 --        floor: the shortest expiry in ms (0; above it when a test's clock stands still)
 --        then for each limit:
+--          field: of the caller, where token and leaky buckets are in hashes; else empty
 --          kind: 1 token or leaky bucket, 2 fixed window, 3 sliding window, 4 sliding log
 --          charge: to take, in ticks for kind 1 and in tokens for the others
 --          capacity: in the same unit
@@ -47,6 +49,14 @@ local function number(stored, bucket)
   return tonumber(stored) or error('WRONGTYPE ' .. bucket .. ' does not hold a bucket')
 end
 
+-- A bucket is a key of its own, or a field of a hash that it shares with others.
+local function read(bucket, field)
+  if field == '' then
+    return redis.call('GET', bucket)
+  end
+  return redis.call('HGET', bucket, field)
+end
+
 -- current, previous, the moment the current window began, and whether the clock stepped back since
 -- it was stored; nil when nothing is stored.
 local function window(bucket, period)
@@ -79,10 +89,10 @@ local function expired(bucket, period, length)
 end
 
 -- The share of its capacity that a caller had used of an earlier generation, or nil.
-local function used_share(bucket, kind, capacity, period)
+local function used_share(bucket, field, kind, capacity, period)
   local used
   if kind == BUCKET then
-    local full_at = redis.call('GET', bucket)
+    local full_at = read(bucket, field)
     used = full_at and number(full_at, bucket) - now
   elseif kind == LOG then
     local length = redis.call('LLEN', bucket)
@@ -103,13 +113,14 @@ local allowed = true
 local key, arg = 1, 5
 while key <= #KEYS do
   local bucket = KEYS[key]
-  local kind, charge = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1])
-  local capacity, ceiling = tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
-  local period, earlier = tonumber(ARGV[arg + 4]), tonumber(ARGV[arg + 6])
-  local limit = { bucket = bucket, kind = kind, charge = charge, period = period, keep_ms = 0 }
+  local field, kind, charge = ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
+  local capacity, ceiling = tonumber(ARGV[arg + 3]), tonumber(ARGV[arg + 4])
+  local period, earlier = tonumber(ARGV[arg + 5]), tonumber(ARGV[arg + 7])
+  local limit = { bucket = bucket, field = field, kind = kind, charge = charge, period = period, keep_ms = 0 }
+  limit.capacity = capacity
 
   if kind == BUCKET then
-    local stored = redis.call('GET', bucket)
+    local stored = read(bucket, field)
     limit.exists = stored
     limit.debt = stored and math.max(0, number(stored, bucket) - now) or 0
   elseif kind == LOG then
@@ -125,12 +136,12 @@ while key <= #KEYS do
   end
 
   for generation = 1, earlier do
-    local old, at = KEYS[key + generation], arg + 4 + 3 * generation
+    local old, at = KEYS[key + generation], arg + 5 + 3 * generation
     -- While a bucket of an earlier generation exists, the new one must outlive it, or the old use
     -- would be carried over a second time.
     limit.keep_ms = math.max(limit.keep_ms, redis.call('PTTL', old))
     if not limit.exists then
-      local share = used_share(old, tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]))
+      local share = used_share(old, field, tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]))
       if share then
         -- The edit keeps the used share.
         local used = math.max(0, math.ceil(share * capacity - ROUNDING))
@@ -184,12 +195,12 @@ while key <= #KEYS do
     limit.reading = { limit.used, oldest, freeing, newest }
   end
   limit.fits = fits
-  if ARGV[arg + 5] == '1' and not fits then
+  if ARGV[arg + 6] == '1' and not fits then
     allowed = false
   end
   limits[#limits + 1] = limit
   key = key + 1 + earlier
-  arg = arg + 7 + 3 * earlier
+  arg = arg + 8 + 3 * earlier
 end
 
 local function expire(limit, lives)
@@ -201,7 +212,16 @@ local function write(limit, charge)
   if kind == BUCKET then
     local debt = limit.debt + charge
     local expiry_ms = math.max(floor_ms, limit.keep_ms, math.ceil(debt / TICKS_PER_MILLISECOND))
-    if expiry_ms > 0 then
+    if limit.field ~= '' then
+      redis.call('HSET', bucket, limit.field, now + debt)
+      -- A hash outlives the most debt that a bucket in it can have. It is prolonged only when it has less
+      -- than that left, for twice as long: never shortened, and seldom written.
+      local capacity_ms = math.ceil(limit.capacity / TICKS_PER_MILLISECOND)
+      local least_ms = math.max(expiry_ms, capacity_ms)
+      if redis.call('PTTL', bucket) < least_ms then
+        redis.call('PEXPIRE', bucket, math.max(least_ms, 2 * capacity_ms))
+      end
+    elseif expiry_ms > 0 then
       redis.call('SET', bucket, now + debt, 'PX', expiry_ms)
     else
       redis.call('DEL', bucket)

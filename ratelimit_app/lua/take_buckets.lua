@@ -1,9 +1,10 @@
 -- What take.lua does, for token and leaky buckets whose limits were not edited lately: nearly every
 -- decision, at two thirds of the cost. It counts in debt: the ticks until a bucket is full (empty) again.
 --
--- KEYS   for each limit: its bucket
+-- KEYS   for each limit: its bucket, or the hash that it is in
 -- ARGV   nonce, now, dry, floor: as in take.lua
 --        then for each limit:
+--          field: as in take.lua
 --          charge: in ticks
 --          capacity: in ticks
 --          ceiling: the most debt after the charge, at most the capacity
@@ -24,14 +25,22 @@ if now == 0 then
   now = (time[1] - EPOCH_SECONDS) * TICKS_PER_SECOND + time[2] * 10
 end
 
+-- A bucket is a key of its own, or a field of a hash that it shares with others.
+local function read(bucket, field)
+  if field == '' then
+    return redis.call('GET', bucket)
+  end
+  return redis.call('HGET', bucket, field)
+end
+
 -- Read and weigh everything before anything is written: an error half-way must leave no charge.
 local allowed = 1
 local reply = { nonce, now, allowed }
 local held, clamped, fits = {}, {}, {}
 for index, bucket in ipairs(KEYS) do
-  local arg = 4 * index + 1
-  local charge, capacity, ceiling = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
-  local stored, debt = redis.call('GET', bucket), 0
+  local arg = 5 * index
+  local charge, capacity, ceiling = tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
+  local stored, debt = read(bucket, ARGV[arg]), 0
   held[index] = stored
   if stored then
     -- A stored moment; anything else is somebody else's key.
@@ -44,7 +53,7 @@ for index, bucket in ipairs(KEYS) do
   end
   if debt + charge <= ceiling then
     fits[index] = charge
-  elseif ARGV[arg + 3] == '1' then
+  elseif ARGV[arg + 4] == '1' then
     allowed = 0
   end
   reply[index + 3] = debt
@@ -59,7 +68,17 @@ for index, bucket in ipairs(KEYS) do
   -- A key that lost its expiry by somebody's hand gets it back.
   if charge > 0 or clamped[index] or (held[index] and redis.call('PTTL', bucket) == -1) then
     local debt = reply[index + 3] + charge
-    redis.call('SET', bucket, now + debt, 'PX', math.max(1, floor_ms, math.ceil(debt / TICKS_PER_MILLISECOND)))
+    local field = ARGV[5 * index]
+    if field == '' then
+      redis.call('SET', bucket, now + debt, 'PX', math.max(1, floor_ms, math.ceil(debt / TICKS_PER_MILLISECOND)))
+    else
+      redis.call('HSET', bucket, field, now + debt)
+      -- See take.lua.
+      local lives_ms = math.max(floor_ms, math.ceil(ARGV[5 * index + 2] / TICKS_PER_MILLISECOND))
+      if redis.call('PTTL', bucket) < lives_ms then
+        redis.call('PEXPIRE', bucket, 2 * lives_ms)
+      end
+    end
   end
 end
 return reply
