@@ -77,20 +77,21 @@ def _used(client: redis.Redis) -> int:
 
 def filling(client: redis.Redis, algorithm: str) -> Fill:
     """Buckets of ours by the script that makes them, many in one message."""
-    from ratelimit_app import buckets, limiter
+    from ratelimit_app import limiter
+    from ratelimit_app.buckets import questions
     from ratelimit_app.limits import Caller
 
     # Long enough that nothing expires meanwhile.
     plan_id = place.plan(algorithm, requests=2_000, period_seconds=86_400 * 1_000, algorithm=algorithm)
     limits = limiter._limits(Caller(plan_id=plan_id), "", "", None)
-    plan = buckets._plan(limits, 1, 0)
+    plan = questions.plan_of(limits, 1, 0)
 
     def fill(callers: int, calls: int, first: int = 0) -> None:
         client.script_load(plan.script.text)
         pipeline = client.pipeline(transaction=False)
         for number in range(first, first + callers):
-            address = buckets._address(plan, Caller(bucket_identity=f"{number:016x}"))
-            question = buckets._question(plan, address, buckets._LIVE)
+            address = questions.address_of(plan, Caller(bucket_identity=f"{number:016x}"))
+            question = questions.question_to(plan, address, questions.LIVE)
             words = place.words_of(question.about(address.keys, 1, address.fields))
             for _ in range(calls):
                 pipeline.execute_command(*words)  # type: ignore[no-untyped-call]

@@ -99,6 +99,7 @@ class _Clock:
 @contextmanager
 def _clocks(redis_url: str) -> Iterator[_Clock]:
     from ratelimit_app import breaker, buckets, changes, conf, connections, denials, leases, limiter, plan_cache, usage
+    from ratelimit_app.buckets import questions
     from ratelimit_app.connections import server
 
     clock = _Clock()
@@ -114,12 +115,12 @@ def _clocks(redis_url: str) -> Iterator[_Clock]:
         ("does a lease cover it", leases, "cover"),
         ("buckets.take, what it does itself", buckets, "take"),
         ("buckets.take, what it does itself", buckets, "_take"),
-        ("plan of arguments, from memory", buckets, "_plan"),
-        ("names of the buckets", buckets, "_address"),
+        ("plan of arguments, from memory", questions, "plan_of"),
+        ("names of the buckets", questions, "address_of"),
         ("connections.ask, nonce", connections, "ask"),
         ("connections.ask, nonce", connections, "_without_nonce"),
         ("pack the message", connections.Question, "about"),
-        ("pack the message", buckets, "_question"),
+        ("pack the message", questions, "question_to"),
         ("exchange: find the server, take a connection, put it back", connections, "_exchange"),
         ("exchange: find the server, take a connection, put it back", server.Server, "ask"),
         ("send: the system call", _Wire, "sendall"),
@@ -181,12 +182,13 @@ return { tonumber(ARGV[1]), now, allowed and 1 or 0, debt }
 
 def _in_the_server(here: place.Place, who: Any) -> dict[str, float]:
     """CPU time of the server per command, the best of some rounds, when many come in one message."""
-    from ratelimit_app import buckets, limiter
+    from ratelimit_app import limiter
+    from ratelimit_app.buckets import questions
 
     limits = limiter._limits(who, "", "", None)
-    plan = buckets._plan(limits, 1, 0)
-    address = buckets._address(plan, who)
-    message = buckets._question(plan, address, buckets._LIVE).about(address.keys, 1, address.fields)
+    plan = questions.plan_of(limits, 1, 0)
+    address = questions.address_of(plan, who)
+    message = questions.question_to(plan, address, questions.LIVE).about(address.keys, 1, address.fields)
     charge, capacity = limits[0].interval_ticks, limits[0].capacity_ticks
     with here.client() as client:
         nothing, least = client.script_load("return 1"), client.script_load(_LEAST)

@@ -23,7 +23,8 @@ from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 from django.test import AsyncClient, Client
 
-from ratelimit_app import buckets, connections, denials
+from ratelimit_app import connections, denials
+from ratelimit_app.buckets import questions
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND
 
 LEGACY_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
@@ -136,18 +137,18 @@ class Clock:
         self.ticks = ticks
         # What the script is told instead of "use the server's clock": our moment, really taken, and
         # an expiry that real time does not reach.
-        buckets._LIVE = connections.packed(ticks, 0, 600_000)
+        questions.LIVE = connections.packed(ticks, 0, 600_000)
         denials.forget()  # they last by the real clock
 
 
 @contextlib.contextmanager
 def stopped_clock() -> Iterator[Clock]:
     """Send the script a moment of our own, as its arguments allow; everything else is as always."""
-    live = buckets._LIVE
+    live = questions.LIVE
     try:
         yield Clock()
     finally:
-        buckets._LIVE = live
+        questions.LIVE = live
         denials.forget()
 
 

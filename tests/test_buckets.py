@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ratelimit_app import buckets, connections
+from ratelimit_app.buckets import questions
 from ratelimit_app.limits import EPOCH_SECONDS, TICKS_PER_SECOND, Caller, Decision, Limit
 from tests import stored
 from tests.outages import redis_at
@@ -77,7 +78,7 @@ def test_a_million_a_second_with_a_burst_of_two_billion_is_counted_to_the_token(
 
 
 def test_lua_and_python_count_from_the_same_moment_in_the_same_ticks():
-    for script in (buckets._TAKE, buckets._TAKE_BUCKETS):
+    for script in (questions.TAKE, questions.TAKE_BUCKETS):
         text = script.text.decode()
         assert re.findall(r"EPOCH_SECONDS = (\d+)", text) == [str(EPOCH_SECONDS)]
         assert re.findall(r"TICKS_PER_SECOND = (\d+)", text) == [str(TICKS_PER_SECOND)]

@@ -10,6 +10,7 @@ from redis.crc import key_slot
 from project.demo import processes
 from ratelimit_app import buckets
 from ratelimit_app.limits import Caller
+from ratelimit_app.names import parted
 from tests import clusters
 from tests.clusters import Cluster
 from tests.outages import redis_at
@@ -40,7 +41,8 @@ def spend() -> None:
 
 
 def names() -> Iterator[bytes]:
-    return (buckets.name_of(each, caller) for caller in CALLERS for each in LIMITS)
+    """The keys that hold the buckets."""
+    return (parted(buckets.name_of(each, caller))[0] for caller in CALLERS for each in LIMITS)
 
 
 def test_a_server_that_becomes_the_first_node_keeps_and_hands_out_its_buckets(

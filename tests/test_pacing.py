@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from ratelimit_app import buckets, plan_cache
+from ratelimit_app import plan_cache
+from ratelimit_app.buckets import questions
 from ratelimit_app.models import PlanLimit
 from ratelimit_app.pacing import TooBusy, paced
 from tests import pacing_line
@@ -212,10 +213,10 @@ def test_redis_down_is_too_busy_where_a_limit_fails_closed(one_an_hour) -> None:
 
 def test_waiting_for_long_does_not_push_out_what_the_api_needs(make_plan) -> None:
     make_plan("crm", 100, 1, 1)
-    buckets._plan.cache_clear()
+    questions.plan_of.cache_clear()
 
     for _ in range(30):
         with paced("crm", longest_wait_seconds=1.05):
             pass
 
-    assert buckets._plan.cache_info().currsize <= 11
+    assert questions.plan_of.cache_info().currsize <= 11

@@ -15,15 +15,18 @@ import hiredis
 
 from project.demo import processes
 from ratelimit_app import buckets
+from ratelimit_app.buckets import giving_back, questions
 
 #: What the commands that matter here are called in `Proxy.asked`; the others by their own names.
 _SCRIPTS = {
-    buckets._TAKE.sha: "take",
-    buckets._TAKE.text: "take",
-    buckets._REFUND.sha: "refund",
-    buckets._REFUND.text: "refund",
-    buckets._HEARTBEAT.sha: "probe",
-    buckets._HEARTBEAT.text: "probe in full",
+    questions.TAKE.sha: "take",
+    questions.TAKE.text: "take",
+    questions.TAKE_BUCKETS.sha: "take",
+    questions.TAKE_BUCKETS.text: "take",
+    giving_back.REFUND.sha: "refund",
+    giving_back.REFUND.text: "refund",
+    buckets.HEARTBEAT.sha: "probe",
+    buckets.HEARTBEAT.text: "probe in full",
 }
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
