@@ -186,7 +186,7 @@ def _in_the_server(here: place.Place, who: Any) -> dict[str, float]:
     limits = limiter._limits(who, "", "", None)
     plan = buckets._plan(limits, 1, 0)
     address = buckets._address(plan, who)
-    message = buckets._question(plan, address, buckets._LIVE).about(address.keys, 1, address.fields)
+    message = buckets._question(plan, address, buckets._LIVE).about(address.keys, 10**12, address.fields)
     charge, capacity = limits[0].interval_ticks, limits[0].capacity_ticks
     with here.client() as client:
         nothing, least = client.script_load("return 1"), client.script_load(_LEAST)

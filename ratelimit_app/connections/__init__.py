@@ -4,11 +4,12 @@ django-redis shares one pool per URL, whatever the options, and redis-py's clien
 the server's answer. So: own pools, own timeouts, no retry. redis-py opens a connection (password,
 TLS, unix socket); a decision takes one from a free list, which is one atomic `pop`, talks on its
 socket, and puts it back only when the reply was read whole. A connection whose call was interrupted
-is never used again.
+is never used again. The coroutines of an event loop share one, on which their questions travel in turn.
 
     places    what the cache alias names: a server, a cluster, or sentinels
     shards    which of several servers holds a name; finding: who says so; nodes: what is asked about one
-    server    the free lists of one server
+    server    the free connections to one server
+    line      the one that the coroutines of an event loop share
     factory   what django-redis and the servers make connections with
     failures  one word for every way that Redis can fail
 
@@ -25,7 +26,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import hiredis
-from redis import exceptions
 
 from ratelimit_app.connections import places
 from ratelimit_app.connections.factory import ConnectionFactory, SentinelConnectionFactory
@@ -139,7 +139,7 @@ def call(script: Script, keys: Sequence[bytes], *args: Arguments) -> list[int]:
 
 
 async def acall(script: Script, keys: Sequence[bytes], *args: Arguments) -> list[int]:
-    """`call` for async code, on connections of the running event loop."""
+    """`call` for async code, on the line of the running event loop."""
     return await aask(Question(script, [len(key) for key in keys], *args), keys)
 
 
@@ -159,7 +159,7 @@ def ask(question: Question, keys: Sequence[bytes], fillings: Sequence[bytes] = (
 
 
 async def aask(question: Question, keys: Sequence[bytes], fillings: Sequence[bytes] = ()) -> list[int]:
-    """`ask` for async code, on connections of the running event loop."""
+    """`ask` for async code, on the line of the running event loop."""
     nonce, key = next(_nonces), keys[0] if keys else None
     message = question.about(keys, nonce, fillings)
     try:
@@ -212,27 +212,13 @@ async def _aexchange(message: bytes, key: bytes | None) -> Any:
     is_asking, hops = False, 0
     while True:
         try:
-            connections = await server.on_this_loop()
-            connection = await connections.acquire()
-            try:
-                await connection.send_packed_command([_ASKING, message] if is_asking else [message])
-                if is_asking:
-                    await connection.read_response()
-                reply = await connection.read_response()
-            except exceptions.ResponseError:
-                await connections.release(connection)
-                raise
-            except BaseException:
-                await connection.disconnect(nowait=True)
-                raise
-        except exceptions.ResponseError as refused:
-            server, is_asking = _redirected(named(refused), place, server, hops)
-            hops += 1
-            continue
+            reply = await (server.aask(_ASKING, message) if is_asking else server.aask(message))
         except FAILURES as failure:
             raise _noted(named(failure), place, server) from failure
-        await connections.release(connection)
-        return reply
+        if not isinstance(reply, hiredis.ReplyError):
+            return reply
+        server, is_asking = _redirected(named(reply), place, server, hops)
+        hops += 1
 
 
 def _redirected(failure: Unavailable, place: Server | Shards, server: Server, hops: int) -> tuple[Server, bool]:

@@ -1,4 +1,4 @@
-"""Which connections to a server are free? One list per process, one per event loop."""
+"""Which connections to a server are free? One list per process; the coroutines of an event loop share one."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import hiredis
-import redis.asyncio.connection
-from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import NoBackoff
 
 from ratelimit_app.connections.failures import FAILURES
+from ratelimit_app.connections.line import SharedLine
 
 #: A connection that lay idle for longer is looked at before use: the server may have closed it.
 _TRUSTED_IDLE_SECONDS = 0.05
-#: Free connections kept per process (and per event loop).
+#: Free connections kept per process.
 _KEPT = 256
-
-#: Lists whose server may be forgotten before their event loop ends, which has to close them.
-_until_their_loop_ends: set[AsyncConnections] = set()
 
 
 class Server:
@@ -45,7 +40,7 @@ class Server:
         self.pid = os.getpid()
         self.free: deque[Connection] = deque()
         self._is_closed = False
-        self._loops: dict[asyncio.AbstractEventLoop, AsyncConnections] = {}
+        self._lines: dict[asyncio.AbstractEventLoop, SharedLine] = {}
 
     def server_for(self, key: bytes | None) -> Server:
         return self
@@ -75,8 +70,8 @@ class Server:
     def close(self) -> None:
         """Close what is free, and what comes back."""
         self._is_closed = True
-        for loop, connections in list(self._loops.items()):
-            connections.close_soon(loop)
+        for loop, line in list(self._lines.items()):
+            line.close_soon(loop)
         while self.free:
             try:
                 self.free.pop().close()
@@ -91,13 +86,14 @@ class Server:
         opened.connect()
         return opened
 
-    async def on_this_loop(self) -> AsyncConnections:
+    async def aask(self, *messages: bytes) -> Any:
+        """`ask` for async code, on the line that the coroutines of the running loop share."""
         loop = asyncio.get_running_loop()
-        connections = self._loops.get(loop)
-        if connections is None:
-            connections = self._loops[loop] = AsyncConnections(self.url, self._params)
-            await connections.close_with(loop, self._loops)
-        return connections
+        line = self._lines.get(loop)
+        if line is None:
+            line = self._lines[loop] = SharedLine(self.url, self._params)
+            await line.close_with(loop, self._lines)
+        return await line.ask(*messages)
 
 
 class Connection:
@@ -151,72 +147,3 @@ class Connection:
 
     def close(self) -> None:
         self._opened.disconnect()
-
-
-class AsyncConnections:
-    """The free list of one event loop."""
-
-    def __init__(self, url: str, params: dict[str, Any]) -> None:
-        plain = {name: value for name, value in params.items() if name not in ("url", "parser_class", "retry")}
-        pool = redis.asyncio.connection.ConnectionPool.from_url(url, **plain, retry=AsyncRetry(NoBackoff(), 0))
-        self._make: Callable[[], Any] = lambda: pool.connection_class(**pool.connection_kwargs)
-        self.free: deque[Any] = deque()
-        self._is_closed = False
-        self._closing: set[asyncio.Task[None]] = set()
-        self._end: AsyncGenerator[None, None] | None = None
-
-    async def close_with(self, loop: asyncio.AbstractEventLoop, loops: dict[Any, AsyncConnections]) -> None:
-        """Close the connections when the loop ends: a loop that shuts down closes its async generators."""
-
-        async def end() -> AsyncGenerator[None, None]:
-            try:
-                yield
-            finally:
-                loops.pop(loop, None)
-                _until_their_loop_ends.discard(self)
-                while self.free:
-                    await self.free.pop().disconnect()
-
-        _until_their_loop_ends.add(self)
-        self._end = end()
-        await anext(self._end)
-
-    async def acquire(self) -> Any:
-        while self.free:
-            connection = self.free.pop()
-            try:
-                if connection.is_connected and not await connection.can_read():
-                    return connection
-            except FAILURES:
-                pass  # the server closed it meanwhile
-            await connection.disconnect(nowait=True)
-        connection = self._make()
-        try:
-            await connection.connect()
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
-        return connection
-
-    def close_soon(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close what is free, and what comes back, on the loop that it belongs to; callable from any thread."""
-        self._is_closed = True
-        try:
-            loop.call_soon_threadsafe(self._begin_to_close)
-        except RuntimeError:
-            pass  # the loop has ended, and has closed them itself
-
-    def _begin_to_close(self) -> None:
-        task = asyncio.ensure_future(self._close_free())
-        self._closing.add(task)  # nobody else holds on to it
-        task.add_done_callback(self._closing.discard)
-
-    async def _close_free(self) -> None:
-        while self.free:  # what is still there when the loop ends is closed then
-            await self.free.pop().disconnect(nowait=True)
-
-    async def release(self, connection: Any) -> None:
-        if len(self.free) < _KEPT and not self._is_closed:
-            self.free.append(connection)
-        else:
-            await connection.disconnect()
