@@ -40,7 +40,7 @@ def measure(here: place.Place, options: argparse.Namespace) -> dict[str, Any]:
     if here.server_pid is None:
         raise SystemExit("Memory is measured on a server of its own, which REDIS_SERVER names: it is emptied.")
     rows: dict[str, Any] = {}
-    with here.client() as client:
+    with here.client(socket_timeout=600) as client:  # to empty it takes some seconds
         fills = {"ours, token bucket": filling(client, "token_bucket"), TEXTBOOK: _textbook(client)}
         for name, fill in fills.items():
             rows[name] = _measured(client, fill, options.buckets)
