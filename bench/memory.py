@@ -1,11 +1,11 @@
 """How many bytes of Redis does a bucket take? Ours by each algorithm, the textbook's, and those of other limiters.
 
-    python -m bench.memory [--buckets 2000000] [--windows 125000] [--rivals 15625]
+    python -m bench.memory [--buckets 2000000] [--keys 125000] [--rivals 15625]
 
 `used_memory` before and after, by the number of callers who made one request each; and what one caller takes who
-made 1,000, when the server is asked for the size of its keys. Token buckets, in hashes and by themselves, and the
-textbook's are 2,000,000, as promised. Windows get a 16th of the callers, other limiters a 128th, so that the server's
-table of names is filled alike. What a leaky bucket takes is what a token bucket takes.
+made 1,000, when the server is asked for the size of its keys. Token buckets in hashes are 2,000,000, as promised; a
+leaky bucket takes what a token bucket takes. Whatever has a key of its own gets a 16th of the callers, other limiters
+a 128th, so that the server's table of names is filled alike.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--buckets", type=int, default=2_000_000)
-    parser.add_argument("--windows", type=int, default=125_000)
+    parser.add_argument("--keys", type=int, default=125_000)
     parser.add_argument("--rivals", type=int, default=15_625)
 
 
@@ -41,18 +41,18 @@ def measure(here: place.Place, options: argparse.Namespace) -> dict[str, Any]:
         raise SystemExit("Memory is measured on a server of its own, which REDIS_SERVER names: it is emptied.")
     rows: dict[str, Any] = {}
     with here.client(socket_timeout=600) as client:  # to empty it takes some seconds
-        fills = {"ours, token bucket": filling(client, "token_bucket"), TEXTBOOK: _textbook(client)}
-        for name, fill in fills.items():
-            rows[name] = _measured(client, fill, options.buckets)
+        token_buckets = filling(client, "token_bucket")
+        rows["ours, token bucket"] = _measured(client, token_buckets, options.buckets)
         with place.limiter_at(here.redis_url, BUCKET_HASHES=0):
-            rows["ours, token bucket, each a key"] = _measured(client, fills["ours, token bucket"], options.buckets)
-        for algorithm in WINDOWS if options.windows else ():
+            rows["ours, token bucket, each a key"] = _measured(client, token_buckets, options.keys)
+        for algorithm in WINDOWS:
             name = f"ours, {algorithm.replace('_', ' ')}"
-            rows[name] = _measured(client, filling(client, algorithm), options.windows)
+            rows[name] = _measured(client, filling(client, algorithm), options.keys)
+        rows[TEXTBOOK] = _measured(client, _textbook(client), options.keys)
         for rival in rivals.all_rivals() if options.rivals else []:
             if "DRF throttle" not in rival.name and "Django's cache" not in rival.name:  # the same keys again
                 rows[rival.name] = _measured(client, _by_calls(rival, here.redis_url), options.rivals)
-    return {"buckets": options.buckets, "windows": options.windows, "rivals": options.rivals, "rows": rows}
+    return {"buckets": options.buckets, "keys": options.keys, "rivals": options.rivals, "rows": rows}
 
 
 #: Makes so many requests for each of so many callers, from a first one on.
