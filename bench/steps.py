@@ -188,7 +188,7 @@ def _in_the_server(here: place.Place, who: Any) -> dict[str, float]:
     limits = limiter._limits(who, "", "", None)
     plan = questions.plan_of(limits, 1, 0)
     address = questions.address_of(plan, who)
-    message = questions.question_to(plan, address, questions.LIVE).about(address.keys, 1, address.fields)
+    message = questions.question_to(plan, address, questions.LIVE).about(address.keys, 10**12, address.fields)
     charge, capacity = limits[0].interval_ticks, limits[0].capacity_ticks
     with here.client() as client:
         nothing, least = client.script_load("return 1"), client.script_load(_LEAST)
