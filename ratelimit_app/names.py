@@ -4,7 +4,7 @@
     <prefix>:{<number>}:<limit>.<generation>:<digest>     a window or log of the same owner
     <prefix>:{<digest>}:<limit>.<generation>              what is counted by address, or by everyone
 
-Redis takes some 70 bytes for a key beside what it holds, and next to nothing for a field of a small
+Redis takes some 80 bytes for a key beside what it holds, and next to nothing for a field of a small
 hash. Addresses stay out: a hash lives as long as one of its buckets, so a flood of addresses would
 pile up in it. The digest is of length-prefixed parts, so no text of a caller reaches Redis, no two
 callers share a bucket, and nobody steers a cluster's slots. The braces are the hash tag: what counts
