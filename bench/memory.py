@@ -104,24 +104,13 @@ def filling(client: redis.Redis, algorithm: str) -> Fill:
             batch.clear()
 
         for number in range(first, first + callers):
-<<<<<<< HEAD
             address = questions.address_of(plan, Caller(bucket_identity=f"{number:016x}"))
             question = questions.question_to(plan, address, questions.LIVE)
-            words = place.words_of(question.about(address.keys, 1, address.fields))
-            for _ in range(calls):
-                pipeline.execute_command(*words)  # type: ignore[no-untyped-call]
-            if len(pipeline) >= _BATCH:
-                pipeline.execute()
-        pipeline.execute()
-=======
-            address = buckets._address(plan, Caller(bucket_identity=f"{number:016x}"))
-            question = buckets._question(plan, address, buckets._LIVE)
             batch += [question.about(address.keys, 10**12, address.fields)] * calls
             if len(batch) >= _BATCH:
                 send()
         send()
         client.connection_pool.release(connection)
->>>>>>> work-w4
 
     return fill
 

@@ -4,7 +4,7 @@
     <prefix>:{<number>}:<limit>.<generation>:<digest>     a window or log of the same owner
     <prefix>:{<digest>}:<limit>.<generation>              what is counted by address, or by everyone
 
-Redis takes some 70 bytes for a key beside what it holds, and next to nothing for a field of a small
+Redis takes some 80 bytes for a key beside what it holds, and next to nothing for a field of a small
 hash. Addresses stay out: a hash lives as long as one of its buckets, so a flood of addresses would
 pile up in it. The digest is of length-prefixed parts, so no text of a caller reaches Redis, no two
 callers share a bucket, and nobody steers a cluster's slots. The braces are the hash tag: what counts
@@ -38,10 +38,6 @@ class Place(NamedTuple):
     stem: bytes
     #: The owner's field in the hashes; b"" when every bucket is a key of its own.
     field: bytes
-    #: What follows the name of a hash in the name of a bucket in it.
-    in_hash: bytes
-    #: What the key of a window or log ends with.
-    by_itself: bytes
 
 
 def place(per: Per, shard: int, caller: Caller) -> Place:
@@ -80,7 +76,6 @@ def _place(prefix: str, hashes: int, kind: str, value: str) -> Place:
     digest = hashlib.blake2b(parts, digest_size=15).digest()
     letters = base64.urlsafe_b64encode(digest)
     if not hashes or kind not in _IN_HASHES:
-        return Place(b"%b:{%b}" % (_quoted(prefix), letters), b"", b"", b"")
+        return Place(b"%b:{%b}" % (_quoted(prefix), letters), b"")
     # Six bytes choose the hash, the other nine the field.
-    number, field = int.from_bytes(digest[:6], "big") % hashes, letters[8:]
-    return Place(b"%b:{%05d}" % (_quoted(prefix), number), field, b"/" + field, b":" + field)
+    return Place(b"%b:{%05d}" % (_quoted(prefix), int.from_bytes(digest[:6], "big") % hashes), letters[8:])

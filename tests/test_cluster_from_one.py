@@ -10,8 +10,7 @@ from redis.crc import key_slot
 from project.demo import processes
 from ratelimit_app import buckets
 from ratelimit_app.limits import Caller
-from ratelimit_app.names import parted
-from tests import clusters
+from tests import clusters, stored
 from tests.clusters import Cluster
 from tests.outages import redis_at
 from tests.servers import RedisServer
@@ -41,8 +40,7 @@ def spend() -> None:
 
 
 def names() -> Iterator[bytes]:
-    """The keys that hold the buckets."""
-    return (parted(buckets.name_of(each, caller))[0] for caller in CALLERS for each in LIMITS)
+    return (buckets.name_of(each, caller) for caller in CALLERS for each in LIMITS)
 
 
 def test_a_server_that_becomes_the_first_node_keeps_and_hands_out_its_buckets(
@@ -85,12 +83,12 @@ def test_buckets_that_are_copied_are_as_they_were(redis_server: Callable[..., Re
     cluster = Cluster(tmp_path, has_replicas=False)
     try:
         # What `redis-cli --cluster import --cluster-copy --cluster-replace` does.
-        for name in names():
-            target = cluster.serving(name)
-            clusters.ask(server, "MIGRATE", "127.0.0.1", target.port, name, 0, 5_000, "COPY", "REPLACE")
+        for key in {stored.key(name) for name in names()}:
+            target = cluster.serving(key)
+            clusters.ask(server, "MIGRATE", "127.0.0.1", target.port, key, 0, 5_000, "COPY", "REPLACE")
         with redis_at(cluster.url):
             assert left() == before
-            ttl = clusters.ask(cluster.serving(name := next(names())), "PTTL", name)
-            assert 0 < ttl <= 2 * 36_000_000  # a hash lives for twice the time in which a bucket fills
+            ttl = clusters.ask(cluster.serving(key), "PTTL", key)
+            assert 0 < ttl <= 72_000_000
     finally:
         cluster.stop()

@@ -111,10 +111,10 @@ def address_of(plan: Plan, caller: Caller) -> Address:
         if owner is not whose or place is None:  # most plans count all by the same
             whose, place = owner, names.place(*owner, caller)
         name = key = place.stem + ending
-        if may_be_in_hash:
-            name += place.in_hash
-        else:
-            name = key = key + place.by_itself
+        if place.field and may_be_in_hash:
+            name = key + b"/" + place.field  # see names.parted
+        elif place.field:
+            name = key = key + b":" + place.field
         keys.append(key)
         if is_in_force:
             fields.append(place.field)
