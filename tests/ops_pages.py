@@ -11,8 +11,9 @@ from urllib.parse import quote_plus
 
 from django.test import Client
 
-from ratelimit_app.models import APIKey, Episode, OutageSpan, PlanLimit, Refusal
-from tests.admin_pages import plan_form
+from ratelimit_app.admin.plan_history import filled_in
+from ratelimit_app.models import APIKey, Episode, OutageSpan, Plan, PlanLimit, PlanVersion, Refusal
+from ratelimit_app.models.plan_versions import FIELDS
 
 OVERVIEW = "/admin/ratelimit_app/overview/"
 KEY = "/admin/ratelimit_app/apikey/{key}/page/"
@@ -79,7 +80,6 @@ class Subjects:
     public_id: str
     plan: int
     slug: str
-    limit: int
     shadow: int
     receipt: str
     episode: int
@@ -95,7 +95,6 @@ def subjects(limit: PlanLimit, shadow: PlanLimit) -> Subjects:
         public_id=key.public_id,
         plan=limit.plan_id,
         slug=limit.plan.slug,
-        limit=limit.pk,
         shadow=shadow.pk,
         receipt=str(Refusal.objects.filter(identity=key.bucket_identity).latest("at").pk),
         episode=Episode.objects.latest("started_at").pk,
@@ -106,9 +105,18 @@ def subjects(limit: PlanLimit, shadow: PlanLimit) -> Subjects:
 def open_page(client: Client, name: str, about: Subjects) -> Any:
     """The answer of a page, by its name."""
     if name == PREVIEW:
-        limit = PlanLimit.objects.select_related("plan").get(pk=about.limit)
-        form = plan_form(limit, name=limit.name, requests="59", plan_name=limit.plan.name, slug=limit.plan.slug)
-        return client.post(PAGES["plan"].format(**asdict(about)), form)
+        answer = client.post(PAGES["plan"].format(**asdict(about)), _edited(about))
+        assert b'name="_enforce"' in answer.content, "this is another page"
+        return answer
     if name in _REFRESHED:
         return client.get(_REFRESHED[name].format(**asdict(about)), headers={"accept": "application/json"})
     return client.get(PAGES[name].format(**asdict(about)))
+
+
+def _edited(about: Subjects) -> dict[str, str]:
+    """What a browser sends when somebody changed one limit of the plan."""
+    plan = Plan.objects.get(pk=about.plan)
+    limits = list(plan.limits.order_by("pk"))
+    said = [{"id": limit.pk, **{name: getattr(limit, name) for name in FIELDS}} for limit in limits]
+    said[0] |= {"requests": said[0]["requests"] + 1}
+    return dict(filled_in(plan, limits, PlanVersion(plan_id=plan.pk, number=1, limits=said)))
