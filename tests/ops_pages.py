@@ -59,7 +59,7 @@ PAGES = {
     "alerts": "/admin/ratelimit_app/episode/",
     "alert": "/admin/ratelimit_app/episode/{episode}/change/",
     "outages": "/admin/ratelimit_app/outagespan/",
-    "outage of a gateway": "/admin/ratelimit_app/outagespan/{outage}/change/",
+    "outage": "/admin/ratelimit_app/outagespan/{outage}/change/",
 }
 #: The page between the form of a plan and its saving: the only one that is asked for by POST.
 PREVIEW = "plan, before it is saved"

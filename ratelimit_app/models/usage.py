@@ -121,6 +121,12 @@ def _by_caller_of_limit(name: str, time: str) -> list[models.Index]:
             fields=[time, "limit_id", "identity", "would_refuse"],
             condition=models.Q(would_refuse__gt=0),
         ),
+        # So are those of an outage, in which every key may have some.
+        models.Index(
+            name=f"ratelimit_app_undecided_{time}",
+            fields=[time, "identity", "limit_id", "unchecked", "failed_closed", "local"],
+            condition=models.Q(unchecked__gt=0) | models.Q(failed_closed__gt=0) | models.Q(local__gt=0),
+        ),
     ]
 
 
