@@ -75,6 +75,16 @@ def _exactness(content: dict[str, Any]) -> Iterator[Row]:
     yield _row("over the bound with clocks 500 ms apart (P1)", "at most 1", f"{worst:.2f}", worst <= 1)
 
 
+def _pages(content: dict[str, Any]) -> Iterator[Row]:
+    few, many = (content[size]["pages"] for size in ("few", "many"))
+    slowest = max(many, key=lambda name: many[name]["median_ms"])
+    took = many[slowest]["median_ms"]
+    name = f"the slowest page over {content['many']['rows']['minute'] / 1e6:.0f},000,000 minutes of keys"
+    yield _row(name, "below 500 ms", f"{took:.0f} ms ({slowest})", took < 500)
+    more = sum(page["queries"] != few[name]["queries"] for name, page in many.items())
+    yield _row("pages that cost more queries over them", "none", str(more or "none"), more == 0)
+
+
 _JUDGES: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "decisions": _decisions,
     "fleet": _fleet,
@@ -83,4 +93,5 @@ _JUDGES: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "views": _views,
     "memory": _memory,
     "exactness": _exactness,
+    "pages": _pages,
 }

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import bars, decisions, exactness, fleet, growth, hot_key, memory, outage, results, steps, views
+from bench import bars, decisions, exactness, fleet, growth, hot_key, memory, outage, pages, results, steps, views
 
 PATH = Path(__file__).parent.parent / "docs" / "performance.md"
 _PLACE = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -28,6 +28,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], dict[str, str]]] = {
     "memory": memory.tables,
     "exactness": exactness.tables,
     "growth": growth.tables,
+    "pages": pages.tables,
 }
 
 

@@ -252,6 +252,15 @@ def test_text_that_a_database_refuses_costs_its_own_row_alone(text):
     assert Refusal.objects.filter(route="items").count() == 2
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("text", ["{a,NULL}", 'a"b', "a\\b", "NULL", "'; --", "a,b", " ", "%s", "$1", "日本"])
+def test_text_that_means_something_in_sql_is_only_text(text):
+    recording.record(batch(usage=[usage_row(text), usage_row("b")], samples=[sample(route=text), sample(route="")]))
+    assert allowed() == {text: 1, "b": 1}
+    assert set(Refusal.objects.values_list("route", flat=True)) == {text, ""}
+    assert not SetAside.objects.exists()
+
+
 @pytest.mark.postgresql  # SQLite would turn the sum into an approximate number
 @pytest.mark.django_db
 def test_a_sum_that_no_longer_fits_is_set_aside():

@@ -31,7 +31,7 @@ def answers(now: datetime) -> list[Any]:
             stats.traffic(window, plan_id=1),
             stats.traffic(window, identity="caller"),
             [(row.identity, row.traffic, row.before) for row in stats.top_callers(window)],
-            (stats.keys_over(window, percent=5), stats.keys_active(window)),
+            (stats.keys_over(window, percent=5), stats.keys_active(window), stats.keys_active_by_plan(window)),
             stats.decision_times(window),
             stats.decision_times_over_time(window),
             stats.by_limit(window),
@@ -99,6 +99,7 @@ def test_traffic_and_callers_can_be_those_of_one_plan() -> None:
     assert [row.traffic.blocked for row in stats.top_callers(window, plan_id=2)] == [100, 10]
     assert stats.keys_over(window, percent=5, plan_id=1) == 1
     assert stats.keys_active(window, plan_id=1) == 1
+    assert stats.keys_active_by_plan(window)[1] == 1
 
 
 def test_refusals_are_told_apart_by_limit_by_route_and_by_caller(make_plan: Any, make_key: Any) -> None:
@@ -126,12 +127,15 @@ def test_refusals_are_told_apart_by_limit_by_route_and_by_caller(make_plan: Any,
     assert (unchecked.identity, unchecked.unchecked) == ("gone", 7)
 
 
-def test_how_many_keys_are_active_now_is_known_from_their_last_use() -> None:
-    now = datetime.now(UTC)
-    KeyUse.objects.create(key_id=1, last_used_at=now - timedelta(minutes=10))
-    KeyUse.objects.create(key_id=2, last_used_at=now - timedelta(minutes=90))
-    assert stats.keys_over(a_window(now=now), percent=5) == 0
-    assert stats.keys_active(a_window(now=now)) == 1
+def test_how_many_keys_are_active_now_is_known_from_their_last_use(make_plan: Any, make_key: Any) -> None:
+    now, free, pro = datetime.now(UTC), make_plan("Free"), make_plan("Pro")
+    for plan, minutes_ago in ((free, 10), (free, 90), (pro, 1), (pro, 2)):
+        KeyUse.objects.create(key_id=make_key(plan)[0].pk, last_used_at=now - timedelta(minutes=minutes_ago))
+    window = a_window(now=now)
+    assert stats.keys_over(window, percent=5) == 0
+    assert stats.keys_active(window) == 3
+    assert stats.keys_active(window, plan_id=free.pk) == 1
+    assert stats.keys_active_by_plan(window) == {free.pk: 1, pro.pk: 2}
 
 
 def test_times_are_told_for_each_bucket_too() -> None:

@@ -101,13 +101,31 @@ def _once(name: str, *fields: str) -> list[models.BaseConstraint]:
 
 def _by_caller(name: str, time: str) -> list[models.Index]:
     return [
-        # Counts are the last columns, so that rankings read the index alone; SQLite has no columns beside the key.
-        models.Index(name=f"ratelimit_app_{name}_caller", fields=["identity", time, "allowed"]),
+        # The last columns are there so that rankings read the index alone; SQLite has no columns beside the key.
+        models.Index(name=f"ratelimit_app_{name}_caller", fields=["identity", time, "allowed", "plan_id"]),
         # Whom it hurt is asked far more often than everything: few rows, all that the ranking needs.
         models.Index(
             name=f"ratelimit_app_{name}_hurt",
-            fields=[time, "identity", "refused", "allowed"],
+            fields=[time, "identity", "refused", "allowed", "plan_id"],
             condition=models.Q(refused__gt=0),
+        ),
+    ]
+
+
+def _by_caller_of_limit(name: str, time: str) -> list[models.Index]:
+    return [
+        models.Index(name=f"ratelimit_app_{name}_by", fields=["identity", time]),
+        # Limits on trial are few, and whom they would refuse is asked on every look at the overview.
+        models.Index(
+            name=f"ratelimit_app_tried_{time}",
+            fields=[time, "limit_id", "identity", "would_refuse"],
+            condition=models.Q(would_refuse__gt=0),
+        ),
+        # So are those of an outage, in which every key may have some.
+        models.Index(
+            name=f"ratelimit_app_undecided_{time}",
+            fields=[time, "identity", "limit_id", "unchecked", "failed_closed", "local"],
+            condition=models.Q(unchecked__gt=0) | models.Q(failed_closed__gt=0) | models.Q(local__gt=0),
         ),
     ]
 
@@ -162,7 +180,7 @@ class RefusalMinute(_Refusals):
 
     class Meta(_Refusals.Meta):
         constraints = _once("refusal_minute", "minute", "identity", "limit_id", "route")
-        indexes = [models.Index(name="ratelimit_app_refusal_by", fields=["identity", "minute"])]
+        indexes = _by_caller_of_limit("refusal", "minute")
 
 
 class RefusalHour(_Refusals):
@@ -170,7 +188,7 @@ class RefusalHour(_Refusals):
 
     class Meta(_Refusals.Meta):
         constraints = _once("refusal_hour", "hour", "identity", "limit_id", "route")
-        indexes = [models.Index(name="ratelimit_app_refusal_hour_by", fields=["identity", "hour"])]
+        indexes = _by_caller_of_limit("refusal_hour", "hour")
 
 
 class RefusalDay(_Refusals):
@@ -178,7 +196,7 @@ class RefusalDay(_Refusals):
 
     class Meta(_Refusals.Meta):
         constraints = _once("refusal_day", "day", "identity", "limit_id", "route")
-        indexes = [models.Index(name="ratelimit_app_refusal_day_by", fields=["identity", "day"])]
+        indexes = _by_caller_of_limit("refusal_day", "day")
 
 
 class LimitMinute(_LimitOutcomes):

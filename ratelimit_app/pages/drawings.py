@@ -130,7 +130,8 @@ def _ticks(start: datetime, end: datetime) -> list[datetime]:
         datetime.fromtimestamp(first + number * look_every * 60, tz=start.tzinfo)
         for number in range(int(span_minutes / look_every) + 2)
     )
-    return [at for at in moments if start <= at <= end and _is_round(timezone.localtime(at), step)]
+    zone = timezone.get_current_timezone()  # once: a month is looked at every quarter of an hour
+    return [at for at in moments if start <= at <= end and _is_round(at.astimezone(zone), step)]
 
 
 def _is_round(local: datetime, step_minutes: int) -> bool:

@@ -24,9 +24,10 @@ from ratelimit_app.pages.frame import RANGE_LABELS, answer, frame, is_late
 from ratelimit_app.pages.selection import Selection, before, selection
 from ratelimit_app.pages.text import duration, moment
 
-#: Callers in the table: at first, and when all are asked for.
+#: Callers in the table: at first, and when all are asked for; and among how many the worst is looked for at first.
 MOST_CALLERS = 5
 ALL_CALLERS = 200
+LOOKED_AT = 50
 MOST_SHADOWS = 3
 _DAY, _WEEK = 86400, 7 * 86400
 
@@ -52,7 +53,8 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
     outages = readings.outages(window, now=now)
     times = readings.times(window)
     keys = readings.keys_over(window, plan, percent=PERCENT_BLOCKED)
-    callers = readings.callers(window, plan, most=ALL_CALLERS)
+    all_callers = chosen.parameters.get("callers") == "all"
+    callers = readings.callers(window, plan, most=ALL_CALLERS if all_callers else LOOKED_AT)
     worst = attention.worst_of(callers)
     # Asked on a good day too: what a page costs must not depend on how bad it is.
     identity = worst.identity if worst else stats.OTHERS
@@ -66,7 +68,6 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
         *attention.dropped(stats.dropped(window)),
         *attention.alerted(alerts.open_alerts(), now=now),
     ]
-    all_callers = chosen.parameters.get("callers") == "all"
     shown = callers if all_callers else callers[:MOST_CALLERS]
     seconds = (window.end - window.start).total_seconds()
     return {
@@ -99,10 +100,8 @@ def _shadows(window: stats.Window, plan: Plan | None) -> list[tables.ShadowCard]
     """The limits in shadow that would have blocked most."""
     found = [trial for trial in stats.trials(window) if plan is None or trial.limit.plan_id == plan.pk]
     found.sort(key=lambda trial: (-trial.would_block, trial.limit.pk))
-    return [
-        tables.shadow_card(trial, active=stats.keys_active(window, plan_id=trial.limit.plan_id))
-        for trial in found[:MOST_SHADOWS]
-    ]
+    active = stats.keys_active_by_plan(window)
+    return [tables.shadow_card(trial, active=active[trial.limit.plan_id]) for trial in found[:MOST_SHADOWS]]
 
 
 def _figures(

@@ -197,9 +197,13 @@ def _clean(table: Table, row: Any) -> Row:
     if table.merge == "add" and len(row) > len(table.key):
         row += [0] * (len(table.fields) - len(row))
     return tuple(
-        field.clean(resolutions.moment(value) if isinstance(field, models.DateTimeField) else value, None)
-        for field, value in zip(table.fields, row, strict=True)
+        value if is_plain(value) else field.clean(_as_moment(field, value), None)
+        for field, is_plain, value in zip(table.fields, table.plain, row, strict=True)
     )
+
+
+def _as_moment(field: models.Field[Any, Any], value: Any) -> Any:
+    return resolutions.moment(value) if isinstance(field, models.DateTimeField) else value
 
 
 def _set_aside(batch_id: uuid.UUID, table: str, row: Any, error: Exception, *, using: str) -> None:

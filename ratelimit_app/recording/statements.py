@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal
 
 from django.db import connections, models
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ratelimit_app import resolutions
 from ratelimit_app.resolutions import Fact, Resolution
@@ -38,8 +39,22 @@ class Table:
         return tuple(resolutions.field(self.model, name) for name in self.key + self.values)
 
     @cached_property
+    def plain(self) -> tuple[Callable[[Any], bool], ...]:
+        """By column: whether a value can be stored as it is. Of the others Django says so, in ten times the time."""
+        return tuple(map(_plain_values, self.fields))
+
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return tuple(str(field.column) for field in self.fields)
+
+
+def _plain_values(field: models.Field[Any, Any]) -> Callable[[Any], bool]:
+    if isinstance(field, models.BigIntegerField):
+        return lambda value: type(value) is int and 0 <= value < 1 << 63
+    if isinstance(field, models.CharField):
+        longest = field.max_length or 0
+        return lambda value: type(value) is str and 0 < len(value) <= longest
+    return lambda value: False
 
 
 @cache
@@ -62,19 +77,31 @@ def insert(table: Table, rows: Sequence[Row], *, using: str) -> int:
             f"{value} = CASE WHEN {target}.{value} < EXCLUDED.{value} THEN EXCLUDED.{value} ELSE {target}.{value} END"
             for value in values
         )
-    places = "(" + ", ".join(["%s"] * len(columns)) + ")"
+    source, parameters = _source(table, rows, connection)
     statement = (
-        f"INSERT INTO {target} ({', '.join(columns)}) VALUES {', '.join([places] * len(rows))} "  # noqa: S608 (names are the models' own)
+        f"INSERT INTO {target} ({', '.join(columns)}) {source} "
         f"ON CONFLICT ({', '.join(columns[: len(table.key)])}) DO {merge}"
     )
-    parameters = [
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return int(cursor.rowcount)
+
+
+def _source(table: Table, rows: Sequence[Row], connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
+    """SQL of the rows as something to insert, and its parameters."""
+    if connection.vendor == "postgresql":
+        # A parameter for each column, not for each value: half of the time went into binding them.
+        types = [str(field.db_type(connection)).partition("(")[0] for field in table.fields]
+        return (
+            f"SELECT * FROM unnest({', '.join(f'%s::{name}[]' for name in types)})",  # noqa: S608 (names are the models' own)
+            [list(column) for column in zip(*rows, strict=True)],
+        )
+    places = f"({', '.join(['%s'] * len(table.fields))})"
+    return f"VALUES {', '.join([places] * len(rows))}", [
         field.get_db_prep_save(value, connection)
         for row in rows
         for field, value in zip(table.fields, row, strict=True)
     ]
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return int(cursor.rowcount)
 
 
 def chunks(table: Table, rows: Sequence[Row], *, using: str) -> Iterator[Sequence[Row]]:

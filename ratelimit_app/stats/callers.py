@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+
+from django.db.models import Count, QuerySet
 
 from ratelimit_app import resolutions
 from ratelimit_app.models import APIKey, KeyUse, UsageMinute
 from ratelimit_app.models.usage import OVERFLOW
 from ratelimit_app.resolutions import USAGE
-from ratelimit_app.stats.rows import AT, Selection, sums
+from ratelimit_app.stats.rows import LAST, Selection, sums
 from ratelimit_app.stats.traffic import Traffic, outcomes
 from ratelimit_app.stats.windows import Window
 
@@ -96,9 +98,9 @@ def keys_over(within: Window, *, percent: int, plan_id: int | None = None) -> in
 
 def keys_active(within: Window, *, plan_id: int | None = None) -> int:
     """How many keys sent anything."""
-    if within.end > datetime.now(UTC):
+    if _ends_now(within):
         # The keys know when they were last used; counting them among all rows would take seconds.
-        used = KeyUse.objects.filter(last_used_at__gte=resolutions.moment(within.start.timestamp()))
+        used = _used_since(within)
         if plan_id is not None:
             used = used.filter(key_id__in=APIKey.objects.filter(plan=plan_id).values("pk"))
         return used.count()
@@ -113,12 +115,35 @@ def keys_active(within: Window, *, plan_id: int | None = None) -> int:
     return int(active)
 
 
+def keys_active_by_plan(within: Window) -> Counter[int]:
+    """How many keys of each plan sent anything, by the plan's id."""
+    if _ends_now(within):
+        keys = APIKey.objects.filter(pk__in=_used_since(within).values("key_id")).order_by()
+        return Counter(dict(keys.values_list("plan_id").annotate(Count("pk"))))
+    selection = Selection(USAGE, within)
+    rows, parameters = selection.table("plan_id", "identity")
+    found = selection.fetch(
+        f"SELECT plan_id, COUNT(*) FROM (SELECT plan_id, identity FROM {rows} AS counted "  # noqa: S608 (names are the models' own)
+        "WHERE identity NOT IN (%s, %s) GROUP BY plan_id, identity) AS active GROUP BY plan_id",
+        [*parameters, NO_KEY, OTHERS],
+    )
+    return Counter({int(plan_id): int(active) for plan_id, active in found})
+
+
+def _ends_now(within: Window) -> bool:
+    return within.end > datetime.now(UTC)
+
+
+def _used_since(within: Window) -> QuerySet[KeyUse]:
+    return KeyUse.objects.filter(last_used_at__gte=resolutions.moment(within.start.timestamp()))
+
+
+@dataclass(slots=True)
 class _Sum:
     """What one caller got, added up over pieces of time."""
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.last_blocked_at: datetime | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    last_blocked_at: datetime | None = None
 
     def as_traffic(self, within: Window) -> Traffic:
         return Traffic(at=within.start, **self.counts)
@@ -126,11 +151,11 @@ class _Sum:
 
 def _by_caller(within: Window, identities: list[str], filters: dict[str, Any]) -> dict[str, _Sum]:
     found = {identity: _Sum() for identity in identities}
-    for row in sums(USAGE, within, by=["identity", AT], identity__in=identities, **filters):
+    for row in sums(USAGE, within, by=["identity"], last="refused", identity__in=identities, **filters):
         caller = found[row["identity"]]
         caller.counts.update(outcomes(row))
-        if row["refused"] and (caller.last_blocked_at is None or row[AT] > caller.last_blocked_at):
-            caller.last_blocked_at = row[AT]
+        if row[LAST] and (caller.last_blocked_at is None or row[LAST] > caller.last_blocked_at):
+            caller.last_blocked_at = row[LAST]
     return found
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from django.db.models import Sum
 
 from ratelimit_app.models import DroppedMinute, PlanLimit, Refusal, RefusalMinute
-from ratelimit_app.resolutions import HOUR, REFUSALS, USAGE, seconds_of
-from ratelimit_app.stats.rows import AT, sums
+from ratelimit_app.resolutions import REFUSALS, USAGE
+from ratelimit_app.stats.rows import BUCKET, sums
 from ratelimit_app.stats.windows import Range, Window, window
 
 HOURS = 24
@@ -45,10 +45,9 @@ class RouteRefusals:
 def last_day(identities: Sequence[str], *, now: datetime) -> dict[str, tuple[Hour, ...]]:
     """The last 24 hours of each caller, oldest first, the one that is still filling included."""
     day = window(Range("", HOURS * 3600, 3600), now=now.astimezone(UTC))
-    start = int(day.start.timestamp())
     days = {identity: [Hour()] * HOURS for identity in identities}
-    for row in sums(USAGE, day, by=[AT, "identity"], coarsest=HOUR, identity__in=identities):
-        hours, place = days[row["identity"]], (seconds_of(row[AT]) - start) // 3600
+    for row in sums(USAGE, day, by=[BUCKET, "identity"], identity__in=identities):
+        hours, place = days[row["identity"]], max(0, row[BUCKET])
         so_far = hours[place]
         hours[place] = Hour(so_far.allowed + row["allowed"], so_far.blocked + row["refused"])
     return {identity: tuple(hours) for identity, hours in days.items()}

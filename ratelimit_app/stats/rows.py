@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connections, router
-from django.db.models import F, Q, Sum
+from django.db.models import BigIntegerField, DateTimeField, F, Func, Max, Q, Sum, Value
 
 from ratelimit_app import resolutions
 from ratelimit_app.resolutions import DAY, Fact, Piece, Resolution
@@ -17,6 +17,10 @@ from ratelimit_app.stats.windows import Window
 
 #: The column, in answers, of when a row's minute, hour or day begins.
 AT = "at"
+#: And of when the newest row began that counted something.
+LAST = "last"
+#: And of which bucket of the window a row is in, counted from 0.
+BUCKET = "bucket"
 
 
 #: The frontiers as one page found them, while it is made.
@@ -40,27 +44,52 @@ def pieces(within: Window, *, coarsest: Resolution = DAY) -> tuple[Piece, ...]:
 
 
 def sums(
-    fact: Fact, within: Window, *conditions: Q, by: Iterable[str], coarsest: Resolution = DAY, **filters: Any
+    fact: Fact, within: Window, *conditions: Q, by: Iterable[str], last: str = "", **filters: Any
 ) -> list[dict[str, Any]]:
-    """What a fact adds up to within a window, by some columns of its key, and by `AT`.
+    """What a fact adds up to within a window, by some columns of its key, and by `AT` or `BUCKET`.
 
-    A group may come several times, once for each piece of the window: the caller adds up.
+    A group may come several times, once for each piece of the window: the caller adds up. With `last`,
+    the name of a count, each also says as `LAST` when the newest row began in which that was not zero.
     """
+    by = tuple(by)
+    totals = {f"{value}_sum": Sum(value) for value in fact.values}
     parts = []
-    for piece in pieces(within, coarsest=coarsest):
+    for piece in pieces(within, coarsest=within.resolution if BUCKET in by else DAY):
         name = piece.resolution.name
         span = {f"{name}__gte": _at(piece.start), f"{name}__lt": _at(piece.end)}
         rows = fact.tables[piece.resolution]._base_manager.filter(*conditions, **span, **filters).order_by()
-        parts.append(
-            rows.annotate(**{AT: F(name)}).values(*by).annotate(**{f"{value}_sum": Sum(value) for value in fact.values})
-        )
+        newest = {LAST: Max(name, filter=Q(**{f"{last}__gt": 0}))} if last else {}
+        times = {AT: F(name), BUCKET: _Bucket(name, within)}
+        rows = rows.annotate(**{time: times[time] for time in times if time in by})
+        parts.append(rows.values(*by).annotate(**totals, **newest))
     if not parts:
         return []
-    return [
-        # Sums of big integers arrive as Decimal from some databases.
-        {name.removesuffix("_sum"): int(value) if name.endswith("_sum") else value for name, value in row.items()}
-        for row in parts[0].union(*parts[1:], all=True)
-    ]
+    names = (*by, *totals, *([LAST] if last else []))
+    found = parts[0].union(*parts[1:], all=True).values_list(*names)
+    keys, first, end = (*by, *fact.values, *names[len(by) + len(totals) :]), len(by), len(by) + len(totals)
+    # Sums of big integers arrive as Decimal from some databases.
+    return [dict(zip(keys, (*row[:first], *map(int, row[first:end]), *row[end:]), strict=True)) for row in found]
+
+
+class _Bucket(Func):
+    """Which bucket of a window a moment is in; below 0 for what comes before, where finer rows are deleted.
+
+    Asked of the database: a day of decisions by how long they took is 14,400 rows by the minute.
+    """
+
+    def __init__(self, name: str, within: Window) -> None:
+        start = Value(_at(int(within.start.timestamp())), output_field=DateTimeField())
+        super().__init__(F(name), start, output_field=BigIntegerField())
+        self._seconds = within.bucket_seconds
+
+    def as_sql(self, compiler: Any, connection: Any, *_: Any, **context: Any) -> tuple[str, tuple[Any, ...]]:
+        (at, at_parameters), (start, start_parameters) = map(compiler.compile, self.get_source_expressions())
+        if connection.vendor == "postgresql":
+            sql = f"FLOOR(EXTRACT(EPOCH FROM {at} - {start}) / {self._seconds})::bigint"
+        else:
+            seconds = (f"CAST(STRFTIME('%%s', {moment}) AS INTEGER)" for moment in (at, start))
+            sql = f"({' - '.join(seconds)}) / {self._seconds}"
+        return sql, (*at_parameters, *start_parameters)
 
 
 class Selection:

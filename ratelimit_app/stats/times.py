@@ -6,9 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ratelimit_app import resolutions
 from ratelimit_app.resolutions import DECISIONS
-from ratelimit_app.stats.rows import AT, sums
+from ratelimit_app.stats.rows import BUCKET, sums
 from ratelimit_app.stats.windows import Window
 
 
@@ -32,10 +31,9 @@ def decision_times(within: Window) -> DecisionTimes:
 
 def decision_times_over_time(within: Window) -> tuple[DecisionTimes, ...]:
     """The same, an entry per bucket of the window, the empty ones included."""
-    start, histograms = int(within.start.timestamp()), defaultdict[int, Counter[int]](Counter)
-    for row in sums(DECISIONS, within, by=[AT, "at_most_microseconds"], coarsest=within.resolution):
-        bucket = max(0, (resolutions.seconds_of(row[AT]) - start) // within.bucket_seconds)
-        histograms[bucket][row["at_most_microseconds"]] += row["decisions"]
+    histograms = defaultdict[int, Counter[int]](Counter)
+    for row in sums(DECISIONS, within, by=[BUCKET, "at_most_microseconds"]):
+        histograms[max(0, row[BUCKET])][row["at_most_microseconds"]] += row["decisions"]
     return tuple(_times(histograms[bucket]) for bucket in range(len(within.starts)))
 
 

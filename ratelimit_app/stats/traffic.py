@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ratelimit_app import resolutions
 from ratelimit_app.resolutions import PLANS, USAGE
-from ratelimit_app.stats.rows import AT, sums
+from ratelimit_app.stats.rows import BUCKET, sums
 from ratelimit_app.stats.windows import Window
 
 #: Columns of the rows by the names that pages know them by.
@@ -64,10 +63,8 @@ def traffic(within: Window, *, plan_id: int | None = None, identity: str | None 
         filters["identity"] = identity
     fact = PLANS if identity is None else USAGE
     counts: dict[int, Counter[str]] = {}
-    start = int(within.start.timestamp())
-    for row in sums(fact, within, by=[AT], coarsest=within.resolution, **filters):
-        bucket = max(0, (resolutions.seconds_of(row[AT]) - start) // within.bucket_seconds)
-        counts.setdefault(bucket, Counter()).update(outcomes(row))
+    for row in sums(fact, within, by=[BUCKET], **filters):
+        counts.setdefault(max(0, row[BUCKET]), Counter()).update(outcomes(row))
     nothing: Counter[str] = Counter()
     return tuple(Traffic(at=at, **counts.get(bucket, nothing)) for bucket, at in enumerate(within.starts))
 
