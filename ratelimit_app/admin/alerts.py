@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.db.models import Model, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
 
 from ratelimit_app import alerts
@@ -86,8 +86,11 @@ class EpisodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=_("look"))
     def look(self, episode: Episode) -> str:
-        path = words.look_path(episode, key=_key(episode), now=timezone.now())
-        return format_html('<a href="{}">{}</a>', path, _("what happened at that time"))
+        links = [
+            (words.look_path(episode, key=_key(episode), now=timezone.now()), _("what happened at that time")),
+            (words.outage_path(episode), _("the outage")),
+        ]
+        return format_html_join(", ", '<a href="{}">{}</a>', (link for link in links if link[0]))
 
     @admin.display(description=_("about"))
     def about(self, episode: Any) -> str:

@@ -54,6 +54,7 @@ def payload(message: AlertMessage, *, key: APIKey | None) -> dict[str, Any]:
             "threshold": episode.threshold,
         },
         "look": look or None,
+        "outage": words.link(words.outage_path(episode)) or None,
         "link": words.link(words.episode_path(episode)) or None,
     }
 
@@ -65,6 +66,7 @@ def _email(message: AlertMessage, key: APIKey | None) -> None:
         lines[1] = f"From {words.moment(episode.started_at)} to {words.moment(episode.ended_at)}."
     for label, path in (
         ("Look", words.look_path(episode, key=key, now=timezone.now())),
+        ("Outage", words.outage_path(episode)),
         ("Acknowledge", words.episode_path(episode)),
     ):
         if link := words.link(path):

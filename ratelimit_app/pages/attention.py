@@ -14,6 +14,7 @@ from django.utils.translation import ngettext
 from ratelimit_app import stats
 from ratelimit_app.alerts import OpenAlert
 from ratelimit_app.pages.naming import name_of
+from ratelimit_app.pages.outages import link_to_time, when
 from ratelimit_app.pages.readings import Outage, Times
 from ratelimit_app.pages.selection import Selection
 from ratelimit_app.pages.text import between, duration, grouped, milliseconds, moment, percent
@@ -24,8 +25,6 @@ PERCENT_BLOCKED = 5
 BUDGET_MICROSECONDS = 5_000
 #: Open alerts that are said on the overview; all of them are in their own list.
 _MOST_ALERTS = 5
-#: Space around an outage when it is looked at.
-_MARGIN = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +122,20 @@ def blocked(
     return [Sentence(_("blocked"), "bad", text, selection.link(callers="all") + "#rl-callers", _("See the keys"))]
 
 
-def unchecked(outages: Sequence[Outage], sums: stats.Traffic, selection: Selection) -> list[Sentence]:
-    """That requests were not decided by Redis: in the last outage, and how many were before; or without any."""
+def unchecked(
+    outages: Sequence[Outage], sums: stats.Traffic, selection: Selection, *, page: str = ""
+) -> list[Sentence]:
+    """That requests were not decided by Redis: in the last outage, and how many were before; or without any.
+
+    `page` is the address of that outage's page, "" for those who may not open it.
+    """
     if not outages:
         return _single_failures(sums)
     last, now = outages[0], selection.now
     more = len(outages) - 1
     text = format_html(
         _("Redis could not be asked {when} ({reasons}). {counts}. {state}{more}"),
-        when=_("since %(at)s") % {"at": moment(last.start, now=now)}
-        if last.goes_on
-        else _("from %(span)s") % {"span": between(last.start, last.end, now=now)},
+        when=when(last, now=now) if last.goes_on else _("from %(span)s") % {"span": when(last, now=now)},
         reasons=last.reasons,
         counts=_counts(last),
         state=_("It goes on.") if last.goes_on else _("Recovered."),
@@ -141,7 +143,7 @@ def unchecked(outages: Sequence[Outage], sums: stats.Traffic, selection: Selecti
         if more
         else "",
     )
-    link = selection.link_to_span(last.start - _MARGIN, last.end + _MARGIN)
+    link = page or link_to_time(last, selection)
     return [Sentence(_("unchecked"), "bad" if last.goes_on else "", text, link, _("See the outage"))]
 
 

@@ -16,11 +16,12 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from ratelimit_app import alerts, conf, stats
-from ratelimit_app.models import APIKey, Plan
+from ratelimit_app.models import APIKey, OutageSpan, Plan
 from ratelimit_app.pages import attention, drawings, figures, readings, tables
 from ratelimit_app.pages.attention import BUDGET_MICROSECONDS, PERCENT_BLOCKED
 from ratelimit_app.pages.chart import chart
 from ratelimit_app.pages.frame import RANGE_LABELS, answer, frame, is_late
+from ratelimit_app.pages.outages import outage_page, outage_rows
 from ratelimit_app.pages.selection import Selection, before, selection
 from ratelimit_app.pages.text import duration, moment
 
@@ -35,8 +36,10 @@ def overview(request: HttpRequest, *, admin_site: AdminSite, opts: Options[Model
     """The page. Costs the same few queries however many keys there are."""
     chosen = selection(request.GET.dict(), now=datetime.now(UTC), keeps=("callers",))
     context = frame(request, chosen, admin_site=admin_site, opts=opts, title=_("Rate limit overview"))
-    context |= _numbers(chosen, newest=context["newest"] and context["newest"][0])
+    links_outages = _can_open(request, admin_site, OutageSpan)
+    context |= _numbers(chosen, newest=context["newest"] and context["newest"][0], links_outages=links_outages)
     context |= {
+        "links_outages": links_outages,
         "links_keys": _can_open(request, admin_site, APIKey),
         "links_plans": _can_open(request, admin_site, Plan),
         "longest_range": chosen.link_to_range(list(RANGE_LABELS)[-1]),
@@ -45,7 +48,7 @@ def overview(request: HttpRequest, *, admin_site: AdminSite, opts: Options[Model
 
 
 @stats.one_look()
-def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
+def _numbers(chosen: Selection, *, newest: datetime | None, links_outages: bool) -> dict[str, Any]:
     window, plan, now = chosen.window, chosen.plan, chosen.now
     buckets = readings.buckets(window, plan)
     sums = stats.total(buckets, at=window.start)
@@ -61,7 +64,7 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
         *attention.switched_off(conf.current().mode),
         *attention.late(newest, now=now, is_late=is_late(newest, now=now)),
         *attention.blocked(keys, worst, since, chosen),
-        *attention.unchecked(outages, sums, chosen),
+        *attention.unchecked(outages, sums, chosen, page=outage_page(outages) if links_outages else ""),
         *attention.slow(times, chosen),
         *attention.dropped(stats.dropped(window)),
         *attention.alerted(alerts.open_alerts(), now=now),
@@ -83,7 +86,7 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
         "drawing": chart(window, buckets, sums),
         "spans": tables.span_rows(chosen, buckets),
         "times": tables.times_rows(chosen, times[:-1]),
-        "outages": tables.outage_rows(outages, chosen),
+        "outages": outage_rows(outages, chosen),
         "callers": tables.caller_rows(shown, now=now),
         "earlier_heading": _("%(time)s before") % {"time": duration(seconds)},
         "all_callers": all_callers,

@@ -30,6 +30,8 @@ class Outage:
     unchecked: int
     failed_closed: int
     local: int
+    #: The id of a span of it, which its page is found by.
+    span_pk: int = 0
 
     @property
     def seconds(self) -> float:
@@ -64,17 +66,20 @@ def per_second(plan: Plan | None, *, now: datetime) -> float:
 
 def outages(window: stats.Window, *, now: datetime) -> tuple[Outage, ...]:
     """Outages that reach into the window, newest first."""
-    return tuple(
-        Outage(
-            start=found.started_at,
-            end=found.ended_at or now,
-            goes_on=found.ended_at is None,
-            reasons=", ".join([*found.errors, *filter(None, found.servers)]),
-            unchecked=found.unchecked,
-            failed_closed=found.failed_closed,
-            local=found.local,
-        )
-        for found in stats.outages(window, now=now)
+    return tuple(outage(found, now=now) for found in stats.outages(window, now=now))
+
+
+def outage(found: stats.Outage, *, now: datetime) -> Outage:
+    """An outage in the form in which pages show it."""
+    return Outage(
+        start=found.started_at,
+        end=found.ended_at or now,
+        goes_on=found.ended_at is None,
+        reasons=", ".join([*found.errors, *filter(None, found.servers)]),
+        unchecked=found.unchecked,
+        failed_closed=found.failed_closed,
+        local=found.local,
+        span_pk=found.span_pk,
     )
 
 

@@ -1,4 +1,4 @@
-"""What stands in the tables of the overview? Callers, spans of time, outages, limits in shadow, ready to print."""
+"""What stands in the tables of the overview? Callers, spans of time, limits in shadow, ready to print."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from django.utils.translation import gettext as _
 from ratelimit_app import stats
 from ratelimit_app.pages.attention import PERCENT_BLOCKED, is_over
 from ratelimit_app.pages.naming import name_of
-from ratelimit_app.pages.readings import SETTLING, Outage, Times
+from ratelimit_app.pages.readings import SETTLING, Times
 from ratelimit_app.pages.selection import Selection
 from ratelimit_app.pages.text import (
     NOTHING,
-    between,
     duration,
     grouped,
     milliseconds,
@@ -80,20 +79,6 @@ class TimesRow:
 
 
 @dataclass(frozen=True, slots=True)
-class OutageRow:
-    """One line of the table of outages."""
-
-    text: str
-    link: str
-    time: str
-    reasons: str
-    outage: Outage
-    unchecked: str
-    failed_closed: str
-    local: str
-
-
-@dataclass(frozen=True, slots=True)
 class ShadowCard:
     """One limit in trial."""
 
@@ -149,25 +134,6 @@ def times_rows(selection: Selection, times: Sequence[Times]) -> list[TimesRow]:
         )
         for part in reversed(times)
         if part.at <= selection.now
-    ]
-
-
-def outage_rows(outages: Sequence[Outage], selection: Selection) -> list[OutageRow]:
-    """Newest first."""
-    return [
-        OutageRow(
-            text=_("since %(at)s") % {"at": moment(outage.start, now=selection.now)}
-            if outage.goes_on
-            else between(outage.start, outage.end, now=selection.now),
-            link=selection.link_to_span(outage.start - timedelta(minutes=10), outage.end + timedelta(minutes=10)),
-            time=duration(outage.seconds),
-            reasons=outage.reasons,
-            outage=outage,
-            unchecked=grouped(outage.unchecked),
-            failed_closed=grouped(outage.failed_closed),
-            local=grouped(outage.local),
-        )
-        for outage in outages
     ]
 
 
