@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from ratelimit_app import alerts
 from ratelimit_app.alerts import words
 from ratelimit_app.models import AlertMessage, APIKey, Episode
-from ratelimit_app.pages.text import shown_as
+from ratelimit_app.pages.text import shown_as, written
 
 
 def _key(episode: Episode) -> APIKey | None:
@@ -45,11 +45,11 @@ class MessageInline(admin.TabularInline):  # type: ignore[type-arg]  # generic i
 
     @admin.display(description=_("sent"))
     def sent(self, message: AlertMessage) -> str | None:
-        return words.moment(message.sent_at) if message.sent_at else None
+        return written(message.sent_at) if message.sent_at else None
 
     @admin.display(description=_("next attempt"))
     def next_attempt(self, message: AlertMessage) -> str | None:
-        return words.moment(message.next_attempt_at) if message.next_attempt_at else None
+        return written(message.next_attempt_at) if message.next_attempt_at else None
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("ratelimit_app.view_episode")
@@ -100,15 +100,15 @@ class EpisodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=_("started"), ordering="started_at")
     def started(self, episode: Episode) -> str:
-        return words.moment(episode.started_at)
+        return written(episode.started_at)
 
     @admin.display(description=_("ended"), ordering="ended_at")
     def ended(self, episode: Episode) -> str:
-        return words.moment(episode.ended_at) if episode.ended_at else str(_("still open"))
+        return written(episode.ended_at) if episode.ended_at else str(_("still open"))
 
     @admin.display(description=_("acknowledged"))
     def acknowledged(self, episode: Episode) -> str | None:
-        return words.moment(episode.acknowledged_at) if episode.acknowledged_at else None
+        return written(episode.acknowledged_at) if episode.acknowledged_at else None
 
     @admin.display(description=_("worst value"))
     def worst_value(self, episode: Episode) -> str:

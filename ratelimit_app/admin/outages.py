@@ -11,12 +11,11 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from ratelimit_app.admin.own_pages import OwnPages
-from ratelimit_app.models import OutageSpan
+from ratelimit_app.models import APIKey, OutageSpan, Overview, Plan
 from ratelimit_app.pages import outages
 from ratelimit_app.pages.frame import answer, frame
 from ratelimit_app.pages.selection import selection
@@ -32,10 +31,12 @@ class OutageSpanAdmin(OwnPages):
             raise PermissionDenied
         chosen = selection(request.GET.dict(), now=datetime.now(UTC), default=outages.DEFAULT_RANGE)
         context = {
-            **frame(request, chosen, admin_site=self.admin_site, opts=self.opts, title=_("Outages")),
+            **self.page_context(request, title=_("Outages")),
+            **frame(chosen),
+            "parent_url": "",
             **outages.listed(chosen),
         }
-        return answer(request, "admin/ratelimit_app/outage/list.html", context, admin_site=self.admin_site)
+        return answer(request, "admin/ratelimit_app/outage/list.html", context)
 
     @method_decorator(require_safe)
     def change_view(
@@ -51,15 +52,14 @@ class OutageSpanAdmin(OwnPages):
         found, parts, window = outages.outage_of(span, now=chosen.now)
         chosen = replace(chosen, window=window, range_slug="")
         context = {
-            **frame(request, chosen, admin_site=self.admin_site, opts=self.opts, title=_("Outage")),
+            **self.page_context(request, title=_("Outage")),
+            **frame(chosen),
             **outages.page(found, parts, chosen),
-            "parent": capfirst(self.opts.verbose_name_plural),
-            "parent_url": self.url("changelist"),
-            "links_keys": request.user.has_perm("ratelimit_app.view_apikey"),
-            "links_plans": request.user.has_perm("ratelimit_app.view_plan"),
-            "links_overview": request.user.has_perm("ratelimit_app.view_overview"),
+            "links_keys": self.may_open(request, APIKey),
+            "links_plans": self.may_open(request, Plan),
+            "links_overview": self.may_open(request, Overview),
         }
-        return answer(request, "admin/ratelimit_app/outage/page.html", context, admin_site=self.admin_site)
+        return answer(request, "admin/ratelimit_app/outage/page.html", context)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

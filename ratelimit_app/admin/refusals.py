@@ -12,19 +12,22 @@ from django.utils.translation import gettext_lazy as _
 from ratelimit_app.admin import pasted_keys
 from ratelimit_app.models import APIKey, Plan, Refusal
 from ratelimit_app.pages import receipt
-from ratelimit_app.pages.text import shown_as
+from ratelimit_app.pages.text import shown_as, written
 
 
 @admin.register(Refusal)
 class RefusalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in the stubs only
     """A bounded sample, written by the pipeline: only to be read."""
 
-    list_display = ["at", "receipt", "api_key", "plan", "limit_name", "method", "route", "address", "wait"]
-    fields = ["at", "receipt", "api_key", "plan", "limit_name", "method", "route", "address", "cost", "wait"]
-    readonly_fields = ["at", "receipt", "api_key", "plan", "limit_name", "method", "route", "address", "cost", "wait"]
+    list_display = ["moment", "receipt", "api_key", "plan", "limit_name", "method", "route", "address", "wait"]
+    readonly_fields = (
+        *("moment", "receipt", "api_key", "plan", "limit_name"),
+        *("method", "route", "address", "cost", "wait"),
+    )
+    fields = readonly_fields
     search_fields = ["receipt"]  # shows the box; get_search_results() does the searching
     search_help_text = _('The receipt in the answer\'s "instance", or the public id of a key.')
-    sortable_by = ["at"]
+    sortable_by = ["moment"]
     ordering = ["-at"]
     show_full_result_count = False
 
@@ -52,6 +55,10 @@ class RefusalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in th
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         return pasted_keys.to_safe_search(request) or super().changelist_view(request, extra_context)
+
+    @admin.display(description=_("at"), ordering="at")
+    def moment(self, refusal: Refusal) -> str:
+        return written(refusal.at, "Y-m-d H:i:s")
 
     @admin.display(description=_("API key"))
     def api_key(self, refusal: Any) -> str | None:

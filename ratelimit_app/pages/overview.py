@@ -6,23 +6,20 @@ their language does it.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from django.contrib.admin import AdminSite
-from django.db.models import Model
-from django.db.models.options import Options
-from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from ratelimit_app import alerts, conf, stats
-from ratelimit_app.models import APIKey, OutageSpan, Plan
+from ratelimit_app.models import Plan
 from ratelimit_app.pages import attention, drawings, figures, readings, tables
 from ratelimit_app.pages.attention import BUDGET_MICROSECONDS, PERCENT_BLOCKED
 from ratelimit_app.pages.chart import chart
-from ratelimit_app.pages.frame import RANGE_LABELS, answer, frame, is_late
+from ratelimit_app.pages.frame import RANGE_LABELS
+from ratelimit_app.pages.freshness import is_late
 from ratelimit_app.pages.outages import outage_page, outage_rows
-from ratelimit_app.pages.selection import Selection, before, selection
+from ratelimit_app.pages.selection import Selection, before
 from ratelimit_app.pages.text import duration, moment
 
 #: Callers in the table: at first, and when all are asked for.
@@ -32,23 +29,12 @@ MOST_SHADOWS = 3
 _DAY, _WEEK = 86400, 7 * 86400
 
 
-def overview(request: HttpRequest, *, admin_site: AdminSite, opts: Options[Model]) -> HttpResponse:
-    """The page. Costs the same few queries however many keys there are."""
-    chosen = selection(request.GET.dict(), now=datetime.now(UTC), keeps=("callers",))
-    context = frame(request, chosen, admin_site=admin_site, opts=opts, title=_("Rate limit overview"))
-    links_outages = _can_open(request, admin_site, OutageSpan)
-    context |= _numbers(chosen, newest=context["newest"] and context["newest"][0], links_outages=links_outages)
-    context |= {
-        "links_outages": links_outages,
-        "links_keys": _can_open(request, admin_site, APIKey),
-        "links_plans": _can_open(request, admin_site, Plan),
-        "longest_range": chosen.link_to_range(list(RANGE_LABELS)[-1]),
-    }
-    return answer(request, "admin/ratelimit_app/overview.html", context, admin_site=admin_site)
-
-
 @stats.one_look()
-def _numbers(chosen: Selection, *, newest: datetime | None, links_outages: bool) -> dict[str, Any]:
+def page(chosen: Selection, *, newest: datetime | None, links_outages: bool) -> dict[str, Any]:
+    """What the page shows. The same few queries however many keys there are.
+
+    `newest` is when the newest data arrived.
+    """
     window, plan, now = chosen.window, chosen.plan, chosen.now
     buckets = readings.buckets(window, plan)
     sums = stats.total(buckets, at=window.start)
@@ -87,6 +73,7 @@ def _numbers(chosen: Selection, *, newest: datetime | None, links_outages: bool)
         "spans": tables.span_rows(chosen, buckets),
         "times": tables.times_rows(chosen, times[:-1]),
         "outages": outage_rows(outages, chosen),
+        "longest_range": chosen.link_to_range(list(RANGE_LABELS)[-1]),
         "callers": tables.caller_rows(shown, now=now),
         "earlier_heading": _("%(time)s before") % {"time": duration(seconds)},
         "all_callers": all_callers,
@@ -135,7 +122,3 @@ def _figures(
             when=_("the %(time)s before") % {"time": duration(seconds)},
         ),
     ]
-
-
-def _can_open(request: HttpRequest, admin_site: AdminSite, model: type[Model]) -> bool:
-    return admin_site.is_registered(model) and admin_site.get_model_admin(model).has_view_permission(request)

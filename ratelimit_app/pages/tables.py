@@ -177,7 +177,7 @@ def _caller_row(caller: stats.CallerTraffic, *, now: datetime) -> CallerRow:
         is_over=is_over(traffic),
         earlier=_compared(traffic, caller.before),
         last_blocked_at=at,
-        last_blocked_minute=written(at, "Y-m-d H:i") if at else "",
+        last_blocked_minute=written(at) if at else "",
         last_blocked=_ago(at, now=now) if at else _("none"),
     )
 
