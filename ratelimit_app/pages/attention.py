@@ -13,16 +13,13 @@ from django.utils.translation import ngettext
 
 from ratelimit_app import stats
 from ratelimit_app.alerts import OpenAlert
+from ratelimit_app.pages import thresholds
 from ratelimit_app.pages.naming import name_of
 from ratelimit_app.pages.outages import link_to_time, when
 from ratelimit_app.pages.readings import Outage, Times
 from ratelimit_app.pages.selection import Selection
-from ratelimit_app.pages.text import between, duration, grouped, milliseconds, moment, percent
+from ratelimit_app.pages.text import between, duration, exactly, grouped, milliseconds, moment, percent
 
-#: A key that is blocked for more than this share of its requests is worth a look.
-PERCENT_BLOCKED = 5
-#: What the limiter may add to a request, at the 99th percentile.
-BUDGET_MICROSECONDS = 5_000
 #: Open alerts that are said on the overview; all of them are in their own list.
 _MOST_ALERTS = 5
 
@@ -93,11 +90,8 @@ def alerted(alerts: Sequence[OpenAlert], *, now: datetime) -> list[Sentence]:
 def worst_of(callers: Sequence[stats.CallerTraffic]) -> stats.CallerTraffic | None:
     """Of callers, the most blocked first, the first key that is blocked too much."""
     no_keys = (stats.NO_KEY, stats.OTHERS)
-    return next((caller for caller in callers if caller.identity not in no_keys and is_over(caller.traffic)), None)
-
-
-def is_over(traffic: stats.Traffic) -> bool:
-    return traffic.blocked * 100 > traffic.checked * PERCENT_BLOCKED
+    over = (caller for caller in callers if thresholds.key_is_over(caller.traffic))
+    return next((caller for caller in over if caller.identity not in no_keys), None)
 
 
 def blocked(
@@ -107,7 +101,7 @@ def blocked(
     selection: Selection,
 ) -> list[Sentence]:
     """That keys are blocked more than they should be, and which one most, from when to when."""
-    if not keys_over:
+    if not keys_over or not thresholds.key_blocked_percent():
         return []
     text = format_html(
         ngettext(
@@ -116,7 +110,7 @@ def blocked(
             keys_over,
         ),
         count=grouped(keys_over),
-        percent=PERCENT_BLOCKED,
+        percent=exactly(thresholds.key_blocked_percent()),
         worst=_worst(worst, since, now=selection.now) if worst else "",
     )
     return [Sentence(_("blocked"), "bad", text, selection.link(callers="all") + "#rl-callers", _("See the keys"))]
@@ -156,14 +150,14 @@ def _single_failures(sums: stats.Traffic) -> list[Sentence]:
 
 def slow(times: Sequence[Times], selection: Selection) -> list[Sentence]:
     """That decisions took longer than their budget: over all of the window, since that is what callers felt."""
-    p99 = times[-1].p99_microseconds
-    if p99 is None or p99 <= BUDGET_MICROSECONDS:
+    p99, budget = times[-1].p99_microseconds, thresholds.budget_microseconds()
+    if p99 is None or not budget or p99 <= budget:
         return []
     worst = max(times[:-1], key=lambda part: part.p99_microseconds or 0)
     text = format_html(
         _("Decisions were slow: <strong>p99 {p99}</strong>, budget {budget}; worst at {at} ({worst})."),
         p99=milliseconds(p99),
-        budget=milliseconds(BUDGET_MICROSECONDS),
+        budget=milliseconds(budget),
         at=moment(worst.at, now=selection.now),
         worst=milliseconds(worst.p99_microseconds or 0),
     )

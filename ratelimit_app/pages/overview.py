@@ -13,14 +13,13 @@ from django.utils.translation import gettext as _
 
 from ratelimit_app import alerts, conf, stats
 from ratelimit_app.models import Plan
-from ratelimit_app.pages import attention, drawings, figures, readings, tables
-from ratelimit_app.pages.attention import BUDGET_MICROSECONDS, PERCENT_BLOCKED
+from ratelimit_app.pages import attention, drawings, figures, readings, tables, thresholds
 from ratelimit_app.pages.chart import chart
 from ratelimit_app.pages.frame import RANGE_LABELS
 from ratelimit_app.pages.freshness import is_late
 from ratelimit_app.pages.outages import outage_page, outage_rows
 from ratelimit_app.pages.selection import Selection, before
-from ratelimit_app.pages.text import duration, moment
+from ratelimit_app.pages.text import duration, exactly, moment
 
 #: Callers in the table: at first, and when all are asked for.
 MOST_CALLERS = 5
@@ -40,12 +39,12 @@ def page(chosen: Selection, *, newest: datetime | None, links_outages: bool) -> 
     sums = stats.total(buckets, at=window.start)
     outages = readings.outages(window, now=now)
     times = readings.times(window)
-    keys = readings.keys_over(window, plan, percent=PERCENT_BLOCKED)
+    keys = readings.keys_over(window, plan)
     callers = readings.callers(window, plan, most=ALL_CALLERS)
     worst = attention.worst_of(callers)
     # Asked on a good day too: what a page costs must not depend on how bad it is.
     identity = worst.identity if worst else stats.OTHERS
-    since = readings.since_when(window, plan, identity, percent=PERCENT_BLOCKED)
+    since = readings.since_when(window, plan, identity)
     sentences = [
         *attention.switched_off(conf.current().mode),
         *attention.late(newest, now=now, is_late=is_late(newest, now=now)),
@@ -66,8 +65,10 @@ def page(chosen: Selection, *, newest: datetime | None, links_outages: bool) -> 
         "is_empty": not (sums.checked or sums.unchecked or sums.failed_closed),
         "charts": {
             "requests": drawings.requests_chart(window, buckets, outages, now=now),
-            "share": drawings.share_chart(window, buckets, percent=PERCENT_BLOCKED, now=now),
-            "times": drawings.times_chart(window, times[:-1], budget_microseconds=BUDGET_MICROSECONDS, now=now),
+            "share": drawings.share_chart(window, buckets, percent=thresholds.blocked_percent(), now=now),
+            "times": drawings.times_chart(
+                window, times[:-1], budget_microseconds=thresholds.budget_microseconds(), now=now
+            ),
         },
         "drawing": chart(window, buckets, sums),
         "spans": tables.span_rows(chosen, buckets),
@@ -79,7 +80,7 @@ def page(chosen: Selection, *, newest: datetime | None, links_outages: bool) -> 
         "all_callers": all_callers,
         "callers_link": chosen.link(callers=None if all_callers else "all") + "#rl-callers",
         "keys": keys,
-        "percent_blocked": PERCENT_BLOCKED,
+        "percent_blocked": exactly(thresholds.key_blocked_percent()) if thresholds.key_blocked_percent() else "",
         "share_width": tables.SHARE_WIDTH,
         "shadows": _shadows(window, plan),
     }
@@ -108,7 +109,7 @@ def _figures(
     if seconds <= _WEEK:
         back, when = (_DAY, _("a day ago")) if seconds <= _DAY else (_WEEK, _("a week ago"))
     day_ago = readings.total(before(window, seconds=back), plan)
-    keys_before = readings.keys_over(before(window, seconds=seconds), plan, percent=PERCENT_BLOCKED)
+    keys_before = readings.keys_over(before(window, seconds=seconds), plan)
     return [
         figures.checked(sums, day_ago, per_second=readings.per_second(plan, now=chosen.now), when=when),
         figures.blocked(sums, day_ago, when=when),

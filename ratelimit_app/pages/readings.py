@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from ratelimit_app import stats
 from ratelimit_app.models import Plan
+from ratelimit_app.pages import thresholds
 
 #: Counts are on their way for so long: at most ten seconds, if nothing is wrong.
 SETTLING = timedelta(seconds=15)
@@ -88,9 +89,14 @@ def callers(window: stats.Window, plan: Plan | None, *, most: int) -> tuple[stat
     return stats.top_callers(window, limit=most, plan_id=_id(plan))
 
 
-def keys_over(window: stats.Window, plan: Plan | None, *, percent: int) -> int:
-    """How many keys were blocked more than `percent` of what they sent."""
-    return stats.keys_over(window, percent=percent, plan_id=_id(plan))
+def keys_over(window: stats.Window, plan: Plan | None) -> int:
+    """How many keys were blocked more than they should be."""
+    return stats.keys_over(
+        window,
+        percent=thresholds.key_blocked_percent(),
+        least_requests=thresholds.least_requests(),
+        plan_id=_id(plan),
+    )
 
 
 def keys_active(window: stats.Window, plan: Plan | None) -> int:
@@ -98,13 +104,11 @@ def keys_active(window: stats.Window, plan: Plan | None) -> int:
     return stats.keys_active(window, plan_id=_id(plan))
 
 
-def since_when(
-    window: stats.Window, plan: Plan | None, identity: str, *, percent: int
-) -> tuple[datetime, datetime] | None:
-    """When the caller's newest run of buckets over `percent` begins and ends; None without any."""
+def since_when(window: stats.Window, plan: Plan | None, identity: str) -> tuple[datetime, datetime] | None:
+    """When the key's newest run of buckets over the threshold begins and ends; None without any."""
     run: list[datetime] = []
     for part in reversed(stats.traffic(window, plan_id=_id(plan), identity=identity)):
-        if part.blocked * 100 > part.checked * percent:
+        if thresholds.exceeds(part, percent=thresholds.key_blocked_percent()):
             run.append(part.at)
         elif run and part.checked:
             break

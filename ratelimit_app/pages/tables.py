@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from django.utils.translation import gettext as _
 
 from ratelimit_app import stats
-from ratelimit_app.pages.attention import PERCENT_BLOCKED, is_over
+from ratelimit_app.pages import thresholds
 from ratelimit_app.pages.naming import name_of
 from ratelimit_app.pages.readings import SETTLING, Times
 from ratelimit_app.pages.selection import Selection
@@ -162,6 +162,7 @@ def shadow_card(trial: stats.Trial, *, active: int) -> ShadowCard:
 
 def _caller_row(caller: stats.CallerTraffic, *, now: datetime) -> CallerRow:
     traffic, key = caller.traffic, caller.key
+    full_bar = 2 * thresholds.key_blocked_percent() or 100
     at = caller.last_blocked_at
     return CallerRow(
         name=name_of(caller),
@@ -173,8 +174,8 @@ def _caller_row(caller: stats.CallerTraffic, *, now: datetime) -> CallerRow:
         blocked=grouped(traffic.blocked),
         unchecked=grouped(traffic.unchecked),
         share=percent(traffic.blocked_share),
-        share_width=round(min(1.0, traffic.blocked_share * 100 / (2 * PERCENT_BLOCKED)) * SHARE_WIDTH, 1),
-        is_over=is_over(traffic),
+        share_width=round(min(1.0, traffic.blocked_share * 100 / full_bar) * SHARE_WIDTH, 1),
+        is_over=thresholds.key_is_over(traffic),
         earlier=_compared(traffic, caller.before),
         last_blocked_at=at,
         last_blocked_minute=written(at) if at else "",

@@ -27,6 +27,12 @@ def grouped(number: float, *, decimals: int = 0) -> str:
     return number_format(round(number, decimals), decimal_pos=decimals, use_l10n=True, force_grouping=True)
 
 
+def exactly(number: float) -> str:
+    """A number that somebody set, with no more decimals than it has: 5, 2.5."""
+    decimals = next((places for places in range(3) if round(number, places) == number), 3)
+    return grouped(number, decimals=decimals)
+
+
 def signed(number: float) -> str:
     """A change for people: +4, or with a minus sign."""
     return ("\N{MINUS SIGN}" if number < 0 else "+") + grouped(abs(number))
