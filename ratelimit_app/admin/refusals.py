@@ -70,7 +70,7 @@ class RefusalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in th
 
     @admin.display(description=_("Retry-After"))
     def wait(self, refusal: Refusal) -> str:
-        return f"{refusal.retry_after_seconds} s" if refusal.retry_after_seconds else str(_("no wait helps"))
+        return receipt.waiting(refusal)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -62,7 +62,7 @@ def key_name(key: APIKey | None) -> str:
 
 
 def moment(at: datetime) -> str:
-    """A moment for people, in UTC, which the pages use too."""
+    """A moment for people who read messages: in UTC, since nobody knows in which zone they do."""
     return f"{utc(at):%Y-%m-%d %H:%M} UTC"
 
 

@@ -96,7 +96,8 @@ def page(key: APIKey, chosen: Selection, *, shows_refusals: bool) -> dict[str, A
         ],
         "shows_refusals": shows_refusals,
         "refusals": [
-            (refusal, chosen.link(receipt=str(refusal.receipt)) + "#rl-receipt-title") for refusal in refusals
+            (refusal, receipt.waiting(refusal), chosen.link(receipt=str(refusal.receipt)) + "#rl-receipt-title")
+            for refusal in refusals
         ],
         "explanation": receipt.explain(wanted, key=key) if wanted.strip() and shows_refusals else None,
     }
