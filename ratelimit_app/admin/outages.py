@@ -14,6 +14,7 @@ from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from ratelimit_app.admin.only_read import OnlyRead
 from ratelimit_app.admin.own_pages import OwnPages
 from ratelimit_app.models import APIKey, OutageSpan, Overview, Plan
 from ratelimit_app.pages import outages
@@ -22,7 +23,7 @@ from ratelimit_app.pages.selection import selection
 
 
 @admin.register(OutageSpan)
-class OutageSpanAdmin(OwnPages):
+class OutageSpanAdmin(OnlyRead, OwnPages):
     """Spans are written by the pipeline, one per process; the pages put those of an outage together."""
 
     @method_decorator(require_safe)
@@ -60,12 +61,3 @@ class OutageSpanAdmin(OwnPages):
             "links_overview": self.may_open(request, Overview),
         }
         return answer(request, "admin/ratelimit_app/outage/page.html", context)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: OutageSpan | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: OutageSpan | None = None) -> bool:
-        return False

@@ -13,6 +13,7 @@ from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from ratelimit_app.admin.only_read import OnlyRead
 from ratelimit_app.admin.own_pages import OwnPages
 from ratelimit_app.models import APIKey, OutageSpan, Overview, Plan
 from ratelimit_app.pages.frame import answer, frame
@@ -21,7 +22,7 @@ from ratelimit_app.pages.selection import selection
 
 
 @admin.register(Overview)
-class OverviewAdmin(OwnPages):
+class OverviewAdmin(OnlyRead, OwnPages):
     """The page stands where a list of rows would be; nothing can be added, changed or deleted."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -44,12 +45,3 @@ class OverviewAdmin(OwnPages):
         newest = context["newest"] and context["newest"][0]
         context |= page(chosen, newest=newest, links_outages=context["links_outages"])
         return answer(request, "admin/ratelimit_app/overview.html", context)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Overview | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Overview | None = None) -> bool:
-        return False

@@ -10,13 +10,14 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from ratelimit_app.admin import pasted_keys
+from ratelimit_app.admin.only_read import OnlyRead
 from ratelimit_app.models import APIKey, Plan, Refusal
 from ratelimit_app.pages import receipt
 from ratelimit_app.pages.text import shown_as, written
 
 
 @admin.register(Refusal)
-class RefusalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in the stubs only
+class RefusalAdmin(OnlyRead):
     """A bounded sample, written by the pipeline: only to be read."""
 
     list_display = ["moment", "receipt", "api_key", "plan", "limit_name", "method", "route", "address", "wait"]
@@ -71,12 +72,3 @@ class RefusalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in th
     @admin.display(description=_("Retry-After"))
     def wait(self, refusal: Refusal) -> str:
         return receipt.waiting(refusal)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Refusal | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Refusal | None = None) -> bool:
-        return False
