@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from ratelimit_app import alerts
 from ratelimit_app.alerts import words
 from ratelimit_app.models import AlertMessage, APIKey, Episode
-from ratelimit_app.pages.text import shown_as, written
+from ratelimit_app.pages.text import NOTHING, shown_as, written
 
 
 def _key(episode: Episode) -> APIKey | None:
@@ -44,12 +44,12 @@ class MessageInline(admin.TabularInline):  # type: ignore[type-arg]  # generic i
     extra = 0
 
     @admin.display(description=_("sent"))
-    def sent(self, message: AlertMessage) -> str | None:
-        return written(message.sent_at) if message.sent_at else None
+    def sent(self, message: AlertMessage) -> str:
+        return written(message.sent_at) if message.sent_at else NOTHING
 
     @admin.display(description=_("next attempt"))
-    def next_attempt(self, message: AlertMessage) -> str | None:
-        return written(message.next_attempt_at) if message.next_attempt_at else None
+    def next_attempt(self, message: AlertMessage) -> str:
+        return written(message.next_attempt_at) if message.next_attempt_at else NOTHING
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("ratelimit_app.view_episode")
@@ -107,8 +107,8 @@ class EpisodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return written(episode.ended_at) if episode.ended_at else str(_("still open"))
 
     @admin.display(description=_("acknowledged"))
-    def acknowledged(self, episode: Episode) -> str | None:
-        return written(episode.acknowledged_at) if episode.acknowledged_at else None
+    def acknowledged(self, episode: Episode) -> str:
+        return written(episode.acknowledged_at) if episode.acknowledged_at else NOTHING
 
     @admin.display(description=_("worst value"))
     def worst_value(self, episode: Episode) -> str:

@@ -20,7 +20,7 @@ from ratelimit_app.models import APIKey
 from ratelimit_app.pages import key_state
 from ratelimit_app.pages.key import with_use
 from ratelimit_app.pages.sparkline import sparkline
-from ratelimit_app.pages.text import shown_as, written
+from ratelimit_app.pages.text import NOTHING, shown_as, written
 from ratelimit_app.stats import keys as key_stats
 
 
@@ -110,5 +110,5 @@ class KeyColumns:
         return written(key.expires_at) if key.expires_at else _("never")
 
     @admin.display(description=gettext_lazy("revoked"))
-    def revoked(self, key: APIKey) -> str | None:
-        return written(key.revoked_at) if key.revoked_at else None
+    def revoked(self, key: APIKey) -> str:
+        return written(key.revoked_at) if key.revoked_at else NOTHING

@@ -13,7 +13,7 @@ from ratelimit_app.admin import pasted_keys
 from ratelimit_app.admin.only_read import OnlyRead
 from ratelimit_app.models import APIKey, Plan, Refusal
 from ratelimit_app.pages import receipt
-from ratelimit_app.pages.text import shown_as, written
+from ratelimit_app.pages.text import NOTHING, shown_as, written
 
 
 @admin.register(Refusal)
@@ -62,12 +62,12 @@ class RefusalAdmin(OnlyRead):
         return written(refusal.at, "Y-m-d H:i:s")
 
     @admin.display(description=_("API key"))
-    def api_key(self, refusal: Any) -> str | None:
-        return shown_as(refusal.key_public_id) if refusal.key_public_id else None
+    def api_key(self, refusal: Any) -> str:
+        return shown_as(refusal.key_public_id) if refusal.key_public_id else NOTHING
 
     @admin.display(description=_("plan"))
-    def plan(self, refusal: Any) -> str | None:
-        return str(refusal.plan_name) if refusal.plan_name else None
+    def plan(self, refusal: Any) -> str:
+        return str(refusal.plan_name) if refusal.plan_name else NOTHING
 
     @admin.display(description=_("Retry-After"))
     def wait(self, refusal: Refusal) -> str:
