@@ -21,9 +21,10 @@ from ratelimit_app.pages.outages import outage_page, outage_rows
 from ratelimit_app.pages.selection import Selection, before
 from ratelimit_app.pages.text import duration, exactly, moment
 
-#: Callers in the table: at first, and when all are asked for.
+#: Callers in the table: at first, and when all are asked for; and among how many the worst is looked for at first.
 MOST_CALLERS = 5
 ALL_CALLERS = 200
+LOOKED_AT = 50
 MOST_SHADOWS = 3
 _DAY, _WEEK = 86400, 7 * 86400
 
@@ -40,7 +41,8 @@ def page(chosen: Selection, *, newest: datetime | None, links_outages: bool) -> 
     outages = readings.outages(window, now=now)
     times = readings.times(window)
     keys = readings.keys_over(window, plan)
-    callers = readings.callers(window, plan, most=ALL_CALLERS)
+    all_callers = chosen.parameters.get("callers") == "all"
+    callers = readings.callers(window, plan, most=ALL_CALLERS if all_callers else LOOKED_AT)
     worst = attention.worst_of(callers)
     # Asked on a good day too: what a page costs must not depend on how bad it is.
     identity = worst.identity if worst else stats.OTHERS
@@ -54,7 +56,6 @@ def page(chosen: Selection, *, newest: datetime | None, links_outages: bool) -> 
         *attention.dropped(stats.dropped(window)),
         *attention.alerted(alerts.open_alerts(), now=now),
     ]
-    all_callers = chosen.parameters.get("callers") == "all"
     shown = callers if all_callers else callers[:MOST_CALLERS]
     seconds = (window.end - window.start).total_seconds()
     return {
