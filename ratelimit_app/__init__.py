@@ -21,7 +21,7 @@ A request's life, and the module that knows each step:
     resolutions                          in which rows a moment is counted
     ending                               what a process does before it ends
     pacing                               tasks and scripts that wait for their turn
-    stats/, pages, admin                 what people on call look at; plans and keys to edit
+    stats/, pages, admin, templatetags   what people on call look at; plans and keys to edit
     alerts                               what is wrong, who is told, and when it is over
     metrics                              the same for Prometheus and OpenTelemetry
     changes                              an edit reaches every process

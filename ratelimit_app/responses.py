@@ -12,14 +12,16 @@ from collections.abc import Iterator
 
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
 
 from ratelimit_app import conf
 from ratelimit_app.limits import Decision, Limit, Weighed
 
 #: The text of every 401.
-UNAUTHORIZED = "A valid API key is required."
+UNAUTHORIZED = gettext_lazy("A valid API key is required.")
 #: The text of a 503 when Redis could not decide.
-UNCHECKABLE = "This request cannot be checked against its limit right now."
+UNCHECKABLE = gettext_lazy("This request cannot be checked against its limit right now.")
 #: When to come back after a 503; Redis is looked at again long before.
 UNAVAILABLE_RETRY_AFTER_SECONDS = 5
 #: For `Access-Control-Expose-Headers`, so that scripts in browsers can read them.
@@ -32,7 +34,12 @@ EXPOSED_HEADERS = (
     "X-RateLimit-Reset",
 )
 
-_PERIODS = {1: "second", 60: "minute", 3_600: "hour", 86_400: "day"}
+_PERIODS = {
+    1: gettext_lazy("second"),
+    60: gettext_lazy("minute"),
+    3_600: gettext_lazy("hour"),
+    86_400: gettext_lazy("day"),
+}
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 
 
@@ -87,15 +94,17 @@ def refusal(decision: Decision) -> HttpResponse:
 
 def unauthorized() -> HttpResponse:
     """401: one same text, whether the key is unknown, expired or revoked."""
-    response = _json(401, {"type": "about:blank", "title": "Unauthorized", "status": 401, "detail": UNAUTHORIZED})
+    response = _json(
+        401, {"type": "about:blank", "title": _("Unauthorized"), "status": 401, "detail": str(UNAUTHORIZED)}
+    )
     response["WWW-Authenticate"] = challenge()
     return response
 
 
 def unavailable() -> HttpResponse:
     """503: the key could not be looked up."""
-    problem = {"type": _PROBLEM_TYPES + "temporary-reduced-capacity", "title": "Temporarily unavailable", "status": 503}
-    response = _json(503, problem)
+    kind = _PROBLEM_TYPES + "temporary-reduced-capacity"
+    response = _json(503, {"type": kind, "title": _("Temporarily unavailable"), "status": 503})
     response["Retry-After"] = str(UNAVAILABLE_RETRY_AFTER_SECONDS)
     return response
 
@@ -109,15 +118,17 @@ def challenge() -> str:
 def _problem(decision: Decision, status: int, wait: int | None) -> dict[str, object]:
     limit = decision.refused_by
     if status == 503:
-        kind, title = "temporary-reduced-capacity", "Temporarily unavailable"
-        detail = [UNCHECKABLE if decision.source == "unchecked" else "The API as a whole is at its limit."]
+        kind, title = "temporary-reduced-capacity", _("Temporarily unavailable")
+        detail = [str(UNCHECKABLE) if decision.source == "unchecked" else _("The API as a whole is at its limit.")]
     else:
-        kind, title = "quota-exceeded", "Quota exceeded"
+        kind, title = "quota-exceeded", _("Quota exceeded")
         detail = [_allowance(limit)] if limit else []
     if wait is not None:
-        detail.append(f"Try again in {wait} second{'' if wait == 1 else 's'}.")
+        again = ngettext("Try again in %(wait)s second.", "Try again in %(wait)s seconds.", wait)
+        detail.append(again % {"wait": wait})
     elif limit is not None:
-        detail.append(f"A request may cost at most {limit.capacity}, this one costs {decision.cost}.")
+        never = _("A request may cost at most %(most)s, this one costs %(cost)s.")
+        detail.append(never % {"most": limit.capacity, "cost": decision.cost})
     return {
         "type": _PROBLEM_TYPES + kind,
         "title": title,
@@ -129,8 +140,13 @@ def _problem(decision: Decision, status: int, wait: int | None) -> dict[str, obj
 
 
 def _allowance(limit: Limit) -> str:
-    period = _PERIODS.get(limit.period_seconds, f"{limit.period_seconds} seconds")
-    return f"The limit {limit.name} allows {limit.requests} request{'' if limit.requests == 1 else 's'} per {period}."
+    period = _PERIODS.get(limit.period_seconds) or _("%(count)s seconds") % {"count": limit.period_seconds}
+    said = ngettext(
+        "The limit %(name)s allows %(requests)s request per %(period)s.",
+        "The limit %(name)s allows %(requests)s requests per %(period)s.",
+        limit.requests,
+    )
+    return said % {"name": limit.name, "requests": limit.requests, "period": period}
 
 
 def _policy(weighed: Weighed) -> str:

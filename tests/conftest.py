@@ -121,6 +121,12 @@ def configure(settings: Any) -> Callable[..., None]:
     return change
 
 
+@pytest.fixture
+def every_request_counts(configure: Callable[..., None]) -> None:
+    """A key that sent little is weighed as one that sent much."""
+    configure(ALERT_MIN_REQUESTS=1)
+
+
 @pytest.fixture(autouse=True)
 def prefix(configure: Callable[..., None], _redis_connection: redis.Redis) -> Iterator[str]:
     """A prefix of its own for each test; afterwards every key under it must have had a TTL."""

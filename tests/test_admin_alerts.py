@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from ratelimit_app.models import AlertMessage, Episode
+from ratelimit_app.pages.text import written
 from tests.admin_pages import rows_of, staff
 
 pytestmark = pytest.mark.django_db
@@ -49,7 +50,7 @@ def test_episodes_are_listed_the_newest_first_and_filtered_by_state(make_plan: A
     client = staff("view_episode")
     page = client.get(URL)
     assert rows_of(page) == [now_open, over]
-    started = f"{now_open.started_at:%Y-%m-%d %H:%M} UTC"
+    started = written(now_open.started_at)
     for words in (
         "a key is blocked a lot",
         f"rl_live_{key.public_id}…",

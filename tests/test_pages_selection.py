@@ -14,7 +14,7 @@ from ratelimit_app.models import KeyUse
 from ratelimit_app.pages.selection import Selection, selection
 from tests.overview_page import URL, Page, look, minute, sign_in_viewer, used
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("every_request_counts")]
 
 NOW = datetime(2026, 11, 30, 15, 0, 12, tzinfo=UTC)
 

@@ -104,6 +104,11 @@ def test_keys_over_a_share_are_counted_exactly_and_without_those_that_are_no_key
     used_ago("*", refused=100)
 
     assert stats.keys_over(a_window(), percent=5) == 2
+    assert stats.keys_over(a_window(), percent=5.1) == 1
+    assert stats.keys_over(a_window(), percent=5, least_requests=1000) == 1
+    assert stats.keys_over(a_window(), percent=5, least_requests=1001) == 0
+    assert stats.keys_over(a_window(), percent=0) == 3
+    assert stats.keys_over(a_window(), percent=100) == 0
     assert stats.keys_active(a_window()) == 4
 
 

@@ -8,13 +8,13 @@ from django.contrib import admin
 from django.db.models import Model, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
 
 from ratelimit_app import alerts
 from ratelimit_app.alerts import words
 from ratelimit_app.models import AlertMessage, APIKey, Episode
-from ratelimit_app.pages.text import shown_as
+from ratelimit_app.pages.text import NOTHING, shown_as, written
 
 
 def _key(episode: Episode) -> APIKey | None:
@@ -44,12 +44,12 @@ class MessageInline(admin.TabularInline):  # type: ignore[type-arg]  # generic i
     extra = 0
 
     @admin.display(description=_("sent"))
-    def sent(self, message: AlertMessage) -> str | None:
-        return words.moment(message.sent_at) if message.sent_at else None
+    def sent(self, message: AlertMessage) -> str:
+        return written(message.sent_at) if message.sent_at else NOTHING
 
     @admin.display(description=_("next attempt"))
-    def next_attempt(self, message: AlertMessage) -> str | None:
-        return words.moment(message.next_attempt_at) if message.next_attempt_at else None
+    def next_attempt(self, message: AlertMessage) -> str:
+        return written(message.next_attempt_at) if message.next_attempt_at else NOTHING
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("ratelimit_app.view_episode")
@@ -86,8 +86,11 @@ class EpisodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=_("look"))
     def look(self, episode: Episode) -> str:
-        path = words.look_path(episode, key=_key(episode), now=timezone.now())
-        return format_html('<a href="{}">{}</a>', path, _("what happened at that time"))
+        links = [
+            (words.look_path(episode, key=_key(episode), now=timezone.now()), _("what happened at that time")),
+            (words.outage_path(episode), _("the outage")),
+        ]
+        return format_html_join(", ", '<a href="{}">{}</a>', (link for link in links if link[0]))
 
     @admin.display(description=_("about"))
     def about(self, episode: Any) -> str:
@@ -97,15 +100,15 @@ class EpisodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=_("started"), ordering="started_at")
     def started(self, episode: Episode) -> str:
-        return words.moment(episode.started_at)
+        return written(episode.started_at)
 
     @admin.display(description=_("ended"), ordering="ended_at")
     def ended(self, episode: Episode) -> str:
-        return words.moment(episode.ended_at) if episode.ended_at else str(_("still open"))
+        return written(episode.ended_at) if episode.ended_at else str(_("still open"))
 
     @admin.display(description=_("acknowledged"))
-    def acknowledged(self, episode: Episode) -> str | None:
-        return words.moment(episode.acknowledged_at) if episode.acknowledged_at else None
+    def acknowledged(self, episode: Episode) -> str:
+        return written(episode.acknowledged_at) if episode.acknowledged_at else NOTHING
 
     @admin.display(description=_("worst value"))
     def worst_value(self, episode: Episode) -> str:

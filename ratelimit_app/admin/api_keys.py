@@ -43,7 +43,7 @@ class _CreatedBeforeError(Exception):
 class APIKeyAdmin(KeyColumns, KeyPages):
     form = APIKeyForm
     raw_id_fields = ["owner"]
-    list_display = ["name", "public", "plan", "state", "day", "last_used", "expires_at", "created"]
+    list_display = ["name", "public", "plan", "state", "day", "last_used", "expires", "created"]
     list_select_related = ["plan"]
     list_filter = [StateFilter, ExpiryFilter, "plan"]
     list_per_page = 50
@@ -51,7 +51,7 @@ class APIKeyAdmin(KeyColumns, KeyPages):
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER  # each would count every key again
     ordering = ["-pk"]
-    sortable_by = ["name", "created", "expires_at"]
+    sortable_by = ["name", "created", "expires"]
     actions = ["revoke", "delete_selected"]
 
     class Media:
@@ -92,11 +92,11 @@ class APIKeyAdmin(KeyColumns, KeyPages):
         if obj is None:
             return ["name", "plan", "owner", "expires_at", "reserved"]
         names = ["name", "public", "state", "plan", "owner", "expires_at", "created", "last_used"]
-        return [*names, "revoked_at", "revoked_reason"]
+        return [*names, "revoked", "revoked_reason"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> list[str]:
         # A plan is changed by an action: for all keys that share a bucket, or it would be two quotas.
-        derived = ["public", "state", "created", "last_used", "revoked_at", "revoked_reason"]
+        derived = ["public", "state", "created", "last_used", "revoked", "revoked_reason"]
         return [] if obj is None else [*derived, "plan"]
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:

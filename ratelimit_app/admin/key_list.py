@@ -20,7 +20,7 @@ from ratelimit_app.models import APIKey
 from ratelimit_app.pages import key_state
 from ratelimit_app.pages.key import with_use
 from ratelimit_app.pages.sparkline import sparkline
-from ratelimit_app.pages.text import shown_as
+from ratelimit_app.pages.text import NOTHING, shown_as, written
 from ratelimit_app.stats import keys as key_stats
 
 
@@ -98,9 +98,17 @@ class KeyColumns:
         return render_to_string("admin/ratelimit_app/apikey/sparkline.html", {"drawn": sparkline(key.listed_day)})
 
     @admin.display(description=gettext_lazy("created"), ordering="pk")
-    def created(self, key: APIKey) -> Any:
-        return key.created_at
+    def created(self, key: APIKey) -> str:
+        return written(key.created_at)
 
     @admin.display(description=gettext_lazy("last used"))
-    def last_used(self, key: Any) -> Any:
-        return key.used_at or _("never")
+    def last_used(self, key: Any) -> str:
+        return written(key.used_at) if key.used_at else _("never")
+
+    @admin.display(description=gettext_lazy("expires"), ordering="expires_at")
+    def expires(self, key: APIKey) -> str:
+        return written(key.expires_at) if key.expires_at else _("never")
+
+    @admin.display(description=gettext_lazy("revoked"))
+    def revoked(self, key: APIKey) -> str:
+        return written(key.revoked_at) if key.revoked_at else NOTHING

@@ -9,18 +9,18 @@ from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db import router, transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.decorators import method_decorator
-from django.utils.text import capfirst
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
+from django.views.decorators.http import require_safe
 
 from ratelimit_app.admin import new_key, pasted_keys
 from ratelimit_app.admin.key_actions import ACTIONS, Done, KeyAction, NotDone
 from ratelimit_app.admin.own_pages import OwnPages
-from ratelimit_app.models import APIKey
+from ratelimit_app.models import APIKey, Plan
 from ratelimit_app.pages.frame import answer, frame
 from ratelimit_app.pages.key import page
 from ratelimit_app.pages.selection import selection
@@ -34,21 +34,19 @@ class KeyPages(OwnPages):
         own += [path(f"<int:pk>/{it.slug}/", act, {"action": it}, f"{name}_{it.slug}") for it in ACTIONS]
         return own + super().get_urls()
 
+    @method_decorator(require_safe)
     def key_page(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Who it is, what it may do right now, what it got, and why it was refused."""
         key = self._key(request, pk)
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
         if safe := pasted_keys.to_safe_search(request, parameter="receipt"):
             return safe
         shows_refusals = request.user.has_perm("ratelimit_app.view_refusal")
         chosen = selection(request.GET.dict(), now=datetime.now(UTC), keeps=("receipt",))
         context = {
-            **frame(request, chosen, admin_site=self.admin_site, opts=self.opts, title=key.name),
+            **self.page_context(request, title=key.name),
+            **frame(chosen),
             **page(key, chosen, shows_refusals=shows_refusals),
-            "parent": capfirst(self.opts.verbose_name_plural),
-            "parent_url": self.url("changelist"),
-            "links_plan": request.user.has_perm("ratelimit_app.view_plan"),
+            "links_plan": self.may_open(request, Plan),
             "change_url": self.url("change", key.pk),
             "history_url": self.url("history", key.pk),
             "actions": [
@@ -57,7 +55,7 @@ class KeyPages(OwnPages):
                 if request.user.has_perm(f"ratelimit_app.{action.permission}") and not action(key).obstacle
             ],
         }
-        return answer(request, "admin/ratelimit_app/apikey/page.html", context, admin_site=self.admin_site)
+        return answer(request, "admin/ratelimit_app/apikey/page.html", context)
 
     @method_decorator(sensitive_post_parameters())
     @sensitive_variables("done", "text")
@@ -73,10 +71,9 @@ class KeyPages(OwnPages):
             return HttpResponseRedirect(self.url("page", key.pk))
         if sent is None or not form.is_valid():
             context = {
-                **self.page_context(request, title=action.title),
+                **self.page_context(request, title=action.title, parent=key.name, parent_url=self.url("page", key.pk)),
                 "form": form,
                 "key": key,
-                "key_url": self.url("page", key.pk),
             }
             return TemplateResponse(request, "admin/ratelimit_app/apikey/action.html", context)
         try:

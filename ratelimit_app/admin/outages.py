@@ -1,35 +1,63 @@
-"""When could which process not ask Redis? The spans as they were told, only to be read."""
+"""When could Redis not be asked? A list of outages and a page of each, behind the permission to view them."""
 
 from __future__ import annotations
 
-from django.contrib import admin
-from django.http import HttpRequest
-from django.utils.translation import gettext_lazy as _
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
-from ratelimit_app.models import OutageSpan
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.decorators import method_decorator
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
+
+from ratelimit_app.admin.only_read import OnlyRead
+from ratelimit_app.admin.own_pages import OwnPages
+from ratelimit_app.models import APIKey, OutageSpan, Overview, Plan
+from ratelimit_app.pages import outages
+from ratelimit_app.pages.frame import answer, frame
+from ratelimit_app.pages.selection import selection
 
 
 @admin.register(OutageSpan)
-class OutageSpanAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in the stubs only
-    """Written by the pipeline; the overview puts the spans of all processes together."""
+class OutageSpanAdmin(OnlyRead, OwnPages):
+    """Spans are written by the pipeline, one per process; the pages put those of an outage together."""
 
-    list_display = ["started_at", "last_seen_at", "is_over", "error", "server", "gateway"]
-    fields = ["started_at", "last_seen_at", "is_over", "error", "server", "gateway"]
-    readonly_fields = ["started_at", "last_seen_at", "is_over", "error", "server", "gateway"]
-    list_filter = ["error"]
-    ordering = ["-last_seen_at"]
-    sortable_by = ["last_seen_at"]
-    show_full_result_count = False
+    @method_decorator(require_safe)
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        chosen = selection(request.GET.dict(), now=datetime.now(UTC), default=outages.DEFAULT_RANGE)
+        context = {
+            **self.page_context(request, title=_("Outages")),
+            **frame(chosen),
+            "parent_url": "",
+            **outages.listed(chosen),
+        }
+        return answer(request, "admin/ratelimit_app/outage/list.html", context)
 
-    @admin.display(description=_("over"), boolean=True)
-    def is_over(self, span: OutageSpan) -> bool:
-        return bool(span.ended)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: OutageSpan | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: OutageSpan | None = None) -> bool:
-        return False
+    @method_decorator(require_safe)
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The outage that this span is part of."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        span = self.get_object(request, unquote(object_id))
+        if span is None:
+            raise Http404
+        chosen = selection({"paused": request.GET.get("paused", "")}, now=datetime.now(UTC))
+        found, parts, window = outages.outage_of(span, now=chosen.now)
+        chosen = replace(chosen, window=window, range_slug="")
+        context = {
+            **self.page_context(request, title=_("Outage")),
+            **frame(chosen),
+            **outages.page(found, parts, chosen),
+            "links_keys": self.may_open(request, APIKey),
+            "links_plans": self.may_open(request, Plan),
+            "links_overview": self.may_open(request, Overview),
+        }
+        return answer(request, "admin/ratelimit_app/outage/page.html", context)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
 
 from ratelimit_app.admin.plan_forms import PlanForm, state_of
 from ratelimit_app.admin.plan_pages import PlanPages
@@ -29,16 +31,19 @@ class PlanHistory(PlanPages):
             *super().get_urls(),
         ]
 
+    @method_decorator(require_safe)
     def versions(self, request: HttpRequest, pk: int) -> HttpResponse:
         """What changed, when, by whom and why; newest first."""
         plan = self._plan(request, pk)
-        if plan is None:
-            return HttpResponseNotAllowed(["GET", "HEAD"])
         found = list(PlanVersion.objects.filter(plan_id=pk).order_by("-number")[: _LISTED + 1])
         context = {
-            **self.page_context(request, title=_("Versions of %(plan)s") % {"plan": plan.name}),
+            **self.page_context(
+                request,
+                title=_("Versions of %(plan)s") % {"plan": plan.name},
+                parent=plan.name,
+                parent_url=self.url("change", pk),
+            ),
             "plan": plan,
-            "plan_url": self.url("change", pk),
             "rows": [
                 (version, differences(older.rows() if older else (), version.rows()))
                 for version, older in zip(found, [*found[1:], None], strict=True)
@@ -46,32 +51,34 @@ class PlanHistory(PlanPages):
         }
         return TemplateResponse(request, "admin/ratelimit_app/plan/versions.html", context)
 
+    @method_decorator(require_safe)
     def version(self, request: HttpRequest, pk: int, number: int) -> HttpResponse:
         """One version, beside what the plan says now; a button puts it back, by the page that asks before saving."""
         plan = self._plan(request, pk)
-        if plan is None:
-            return HttpResponseNotAllowed(["GET", "HEAD"])
         version = get_object_or_404(PlanVersion, plan_id=pk, number=number)
         stored = list(plan.limits.order_by("pk"))
         changes = differences(stored, version.rows())
         context = {
-            **self.page_context(request, title=_("Version %(number)s") % {"number": number}),
+            **self.page_context(
+                request,
+                title=_("Version %(number)s") % {"number": number},
+                parent=plan.name,
+                parent_url=self.url("versions", pk),
+            ),
             "plan": plan,
             "version": version,
             "limits": [(limit.name, in_full(limit)) for limit in version.rows()],
             "changes": changes,
             "plan_url": self.url("change", pk),
-            "versions_url": self.url("versions", pk),
             "filled_in": list(filled_in(plan, stored, version)) if changes and self._may_restore(request) else [],
         }
         return TemplateResponse(request, "admin/ratelimit_app/plan/version.html", context)
 
-    def _plan(self, request: HttpRequest, pk: int) -> Plan | None:
-        """The plan, or None when the method is not one that only looks."""
+    def _plan(self, request: HttpRequest, pk: int) -> Plan:
         if not self.has_view_permission(request):
             raise PermissionDenied
         plan: Plan = get_object_or_404(Plan, pk=pk)
-        return plan if request.method in ("GET", "HEAD") else None
+        return plan
 
     def _may_restore(self, request: HttpRequest) -> bool:
         needed = (f"ratelimit_app.{what}_planlimit" for what in ("add", "change", "delete"))

@@ -102,10 +102,11 @@ class PlanPreview(PlanPages):
         if not any(change.matters for change in changes):
             return None
         context = {
-            **self.page_context(request, title=_("Save this plan?")),
+            **self.page_context(
+                request, title=_("Save this plan?"), parent=plan.name, parent_url=request.get_full_path()
+            ),
             "plan": plan,
             "reason": _reason(request),
-            "plan_url": request.get_full_path(),
             "filled_in": [
                 (name, value) for name, values in request.POST.lists() if name not in _NOT_FILLED_IN for value in values
             ],

@@ -10,21 +10,25 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from ratelimit_app.admin import pasted_keys
+from ratelimit_app.admin.only_read import OnlyRead
 from ratelimit_app.models import APIKey, Plan, Refusal
 from ratelimit_app.pages import receipt
-from ratelimit_app.pages.text import shown_as
+from ratelimit_app.pages.text import NOTHING, shown_as, written
 
 
 @admin.register(Refusal)
-class RefusalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in the stubs only
+class RefusalAdmin(OnlyRead):
     """A bounded sample, written by the pipeline: only to be read."""
 
-    list_display = ["at", "receipt", "api_key", "plan", "limit_name", "method", "route", "address", "wait"]
-    fields = ["at", "receipt", "api_key", "plan", "limit_name", "method", "route", "address", "cost", "wait"]
-    readonly_fields = ["at", "receipt", "api_key", "plan", "limit_name", "method", "route", "address", "cost", "wait"]
+    list_display = ["moment", "receipt", "api_key", "plan", "limit_name", "method", "route", "address", "wait"]
+    readonly_fields = (
+        *("moment", "receipt", "api_key", "plan", "limit_name"),
+        *("method", "route", "address", "cost", "wait"),
+    )
+    fields = readonly_fields
     search_fields = ["receipt"]  # shows the box; get_search_results() does the searching
     search_help_text = _('The receipt in the answer\'s "instance", or the public id of a key.')
-    sortable_by = ["at"]
+    sortable_by = ["moment"]
     ordering = ["-at"]
     show_full_result_count = False
 
@@ -53,23 +57,18 @@ class RefusalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in th
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         return pasted_keys.to_safe_search(request) or super().changelist_view(request, extra_context)
 
+    @admin.display(description=_("at"), ordering="at")
+    def moment(self, refusal: Refusal) -> str:
+        return written(refusal.at, "Y-m-d H:i:s")
+
     @admin.display(description=_("API key"))
-    def api_key(self, refusal: Any) -> str | None:
-        return shown_as(refusal.key_public_id) if refusal.key_public_id else None
+    def api_key(self, refusal: Any) -> str:
+        return shown_as(refusal.key_public_id) if refusal.key_public_id else NOTHING
 
     @admin.display(description=_("plan"))
-    def plan(self, refusal: Any) -> str | None:
-        return str(refusal.plan_name) if refusal.plan_name else None
+    def plan(self, refusal: Any) -> str:
+        return str(refusal.plan_name) if refusal.plan_name else NOTHING
 
     @admin.display(description=_("Retry-After"))
     def wait(self, refusal: Refusal) -> str:
-        return f"{refusal.retry_after_seconds} s" if refusal.retry_after_seconds else str(_("no wait helps"))
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Refusal | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Refusal | None = None) -> bool:
-        return False
+        return receipt.waiting(refusal)

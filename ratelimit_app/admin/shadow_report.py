@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import router, transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
-from django.utils import timezone
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_safe
 
 from ratelimit_app import conf
 from ratelimit_app.admin import pasted_keys
 from ratelimit_app.admin.plan_pages import PlanPages
 from ratelimit_app.admin.plan_words import in_words
-from ratelimit_app.models import Plan, PlanLimit
-from ratelimit_app.pages.shadows import page
+from ratelimit_app.models import APIKey, Plan, PlanLimit
+from ratelimit_app.pages.frame import answer, frame
+from ratelimit_app.pages.selection import selection
+from ratelimit_app.pages.shadows import DEFAULT_RANGE, page
 
 
 class ModeForm(forms.Form):
@@ -62,19 +66,20 @@ class ShadowReport(PlanPages):
         ]
         return own + super().get_urls()
 
+    @method_decorator(require_safe)
     def shadow_report(self, request: HttpRequest) -> HttpResponse:
         """By limit what it would have refused; with `limit` in the URL also whom."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
+        chosen = selection(request.GET.dict(), now=datetime.now(UTC), keeps=("limit",), default=DEFAULT_RANGE)
         context = {
             **self.page_context(request, title=_("Limits in shadow")),
-            **page(asked=request.GET.dict(), now=timezone.now()),
+            **frame(chosen),
+            **page(chosen),
             "may_edit": self.may_edit_limits(request),
-            "shows_keys": request.user.has_perm("ratelimit_app.view_apikey"),
+            "shows_keys": self.may_open(request, APIKey),
         }
-        return TemplateResponse(request, "admin/ratelimit_app/plan/shadow.html", context)
+        return answer(request, "admin/ratelimit_app/plan/shadow.html", context)
 
     def set_mode(self, request: HttpRequest, pk: int, mode: str) -> HttpResponse:
         """Ask, and when the answer is sent, let the limit refuse or only count: by POST alone."""
@@ -91,13 +96,17 @@ class ShadowReport(PlanPages):
                 self._switch(request, limit.pk, mode, reason=form.cleaned_data["reason"])
             return HttpResponseRedirect(report)
         context = {
-            **self.page_context(request, title=_("Enforce this limit?") if mode == "enforce" else _("Back to shadow?")),
+            **self.page_context(
+                request,
+                title=_("Enforce this limit?") if mode == "enforce" else _("Back to shadow?"),
+                parent=limit.plan.name,
+                parent_url=report,
+            ),
             "form": form,
             "limit": limit,
             "in_words": in_words(limit),
             "to_mode": mode,
             "settings_mode": conf.current().mode,
-            "report_url": report,
         }
         return TemplateResponse(request, "admin/ratelimit_app/plan/mode.html", context)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from django.core.mail import EmailMessage
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from ratelimit_app import conf
 from ratelimit_app.alerts import words
@@ -54,18 +55,21 @@ def payload(message: AlertMessage, *, key: APIKey | None) -> dict[str, Any]:
             "threshold": episode.threshold,
         },
         "look": look or None,
+        "outage": words.link(words.outage_path(episode)) or None,
         "link": words.link(words.episode_path(episode)) or None,
     }
 
 
 def _email(message: AlertMessage, key: APIKey | None) -> None:
     episode = message.episode
-    lines = [words.sentence(episode, key=key), f"Since {words.moment(episode.started_at)}."]
+    lines = [words.sentence(episode, key=key), _("Since %(at)s.") % {"at": words.moment(episode.started_at)}]
     if episode.ended_at and message.event == AlertMessage.Event.ENDED:
-        lines[1] = f"From {words.moment(episode.started_at)} to {words.moment(episode.ended_at)}."
+        span = {"start": words.moment(episode.started_at), "end": words.moment(episode.ended_at)}
+        lines[1] = _("From %(start)s to %(end)s.") % span
     for label, path in (
-        ("Look", words.look_path(episode, key=key, now=timezone.now())),
-        ("Acknowledge", words.episode_path(episode)),
+        (_("Look"), words.look_path(episode, key=key, now=timezone.now())),
+        (_("Outage"), words.outage_path(episode)),
+        (_("Acknowledge"), words.episode_path(episode)),
     ):
         if link := words.link(path):
             lines.append(f"{label}: {link}")
@@ -107,8 +111,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _headline(message: AlertMessage, key: APIKey | None) -> str:
-    word = "Over" if message.event == AlertMessage.Event.ENDED else "Alert"
-    return f"{word}: {words.sentence(message.episode, key=key)}"
+    said = _("Over: %(what)s") if message.event == AlertMessage.Event.ENDED else _("Alert: %(what)s")
+    return said % {"what": words.sentence(message.episode, key=key)}
 
 
 def _for_chat(text: str) -> str:

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ratelimit_app import conf, stats
-from ratelimit_app.models import APIKey, Episode
+from ratelimit_app.models import APIKey, Episode, OutageSpan
 
 Kind = Episode.Kind
 
@@ -62,7 +62,7 @@ def key_name(key: APIKey | None) -> str:
 
 
 def moment(at: datetime) -> str:
-    """A moment for people, in UTC, which the pages use too."""
+    """A moment for people who read messages: in UTC, since nobody knows in which zone they do."""
     return f"{utc(at):%Y-%m-%d %H:%M} UTC"
 
 
@@ -89,6 +89,15 @@ def look_path(episode: Episode, *, key: APIKey | None, now: datetime) -> str:
 def episode_path(episode: Episode) -> str:
     """The episode itself, where it is acknowledged; "" where there is no admin."""
     return _path("admin:ratelimit_app_episode_change", episode.pk)
+
+
+def outage_path(episode: Episode) -> str:
+    """The newest outage within an episode of requests that were not decided by Redis; "" where there was none."""
+    if episode.kind != Kind.UNCHECKED:
+        return ""
+    spans = OutageSpan.objects.filter(last_seen_at__gte=episode.started_at, started_at__lt=episode.bad_until)
+    span = spans.order_by("-started_at").first()
+    return _path("admin:ratelimit_app_outagespan_change", span.pk) if span else ""
 
 
 def link(path: str) -> str:

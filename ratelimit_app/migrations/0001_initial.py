@@ -308,8 +308,8 @@ class Migration(migrations.Migration):
                 ("ended", models.PositiveSmallIntegerField(default=0, verbose_name="ended")),
             ],
             options={
-                "verbose_name": "outage of a gateway",
-                "verbose_name_plural": "outages of gateways",
+                "verbose_name": "outage",
+                "verbose_name_plural": "outages",
                 "default_permissions": ("view",),
                 "constraints": [
                     models.UniqueConstraint(

@@ -23,8 +23,8 @@ class OutageSpan(models.Model):
 
     class Meta:
         default_permissions = ("view",)
-        verbose_name = _("outage of a gateway")
-        verbose_name_plural = _("outages of gateways")
+        verbose_name = _("outage")
+        verbose_name_plural = _("outages")
         constraints = [
             models.UniqueConstraint(
                 name="ratelimit_app_outage_span", fields=["gateway", "server", "started_at", "error"]

@@ -13,19 +13,15 @@ from django.utils.translation import ngettext
 
 from ratelimit_app import stats
 from ratelimit_app.alerts import OpenAlert
+from ratelimit_app.pages import thresholds
 from ratelimit_app.pages.naming import name_of
+from ratelimit_app.pages.outages import link_to_time, when
 from ratelimit_app.pages.readings import Outage, Times
 from ratelimit_app.pages.selection import Selection
-from ratelimit_app.pages.text import between, duration, grouped, milliseconds, moment, percent
+from ratelimit_app.pages.text import between, duration, exactly, grouped, milliseconds, moment, percent
 
-#: A key that is blocked for more than this share of its requests is worth a look.
-PERCENT_BLOCKED = 5
-#: What the limiter may add to a request, at the 99th percentile.
-BUDGET_MICROSECONDS = 5_000
 #: Open alerts that are said on the overview; all of them are in their own list.
 _MOST_ALERTS = 5
-#: Space around an outage when it is looked at.
-_MARGIN = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +90,8 @@ def alerted(alerts: Sequence[OpenAlert], *, now: datetime) -> list[Sentence]:
 def worst_of(callers: Sequence[stats.CallerTraffic]) -> stats.CallerTraffic | None:
     """Of callers, the most blocked first, the first key that is blocked too much."""
     no_keys = (stats.NO_KEY, stats.OTHERS)
-    return next((caller for caller in callers if caller.identity not in no_keys and is_over(caller.traffic)), None)
-
-
-def is_over(traffic: stats.Traffic) -> bool:
-    return traffic.blocked * 100 > traffic.checked * PERCENT_BLOCKED
+    over = (caller for caller in callers if thresholds.key_is_over(caller.traffic))
+    return next((caller for caller in over if caller.identity not in no_keys), None)
 
 
 def blocked(
@@ -108,7 +101,7 @@ def blocked(
     selection: Selection,
 ) -> list[Sentence]:
     """That keys are blocked more than they should be, and which one most, from when to when."""
-    if not keys_over:
+    if not keys_over or not thresholds.key_blocked_percent():
         return []
     text = format_html(
         ngettext(
@@ -117,23 +110,26 @@ def blocked(
             keys_over,
         ),
         count=grouped(keys_over),
-        percent=PERCENT_BLOCKED,
+        percent=exactly(thresholds.key_blocked_percent()),
         worst=_worst(worst, since, now=selection.now) if worst else "",
     )
     return [Sentence(_("blocked"), "bad", text, selection.link(callers="all") + "#rl-callers", _("See the keys"))]
 
 
-def unchecked(outages: Sequence[Outage], sums: stats.Traffic, selection: Selection) -> list[Sentence]:
-    """That requests were not decided by Redis: in the last outage, and how many were before; or without any."""
+def unchecked(
+    outages: Sequence[Outage], sums: stats.Traffic, selection: Selection, *, page: str = ""
+) -> list[Sentence]:
+    """That requests were not decided by Redis: in the last outage, and how many were before; or without any.
+
+    `page` is the address of that outage's page, "" for those who may not open it.
+    """
     if not outages:
         return _single_failures(sums)
     last, now = outages[0], selection.now
     more = len(outages) - 1
     text = format_html(
         _("Redis could not be asked {when} ({reasons}). {counts}. {state}{more}"),
-        when=_("since %(at)s") % {"at": moment(last.start, now=now)}
-        if last.goes_on
-        else _("from %(span)s") % {"span": between(last.start, last.end, now=now)},
+        when=when(last, now=now) if last.goes_on else _("from %(span)s") % {"span": when(last, now=now)},
         reasons=last.reasons,
         counts=_counts(last),
         state=_("It goes on.") if last.goes_on else _("Recovered."),
@@ -141,7 +137,7 @@ def unchecked(outages: Sequence[Outage], sums: stats.Traffic, selection: Selecti
         if more
         else "",
     )
-    link = selection.link_to_span(last.start - _MARGIN, last.end + _MARGIN)
+    link = page or link_to_time(last, selection)
     return [Sentence(_("unchecked"), "bad" if last.goes_on else "", text, link, _("See the outage"))]
 
 
@@ -154,14 +150,14 @@ def _single_failures(sums: stats.Traffic) -> list[Sentence]:
 
 def slow(times: Sequence[Times], selection: Selection) -> list[Sentence]:
     """That decisions took longer than their budget: over all of the window, since that is what callers felt."""
-    p99 = times[-1].p99_microseconds
-    if p99 is None or p99 <= BUDGET_MICROSECONDS:
+    p99, budget = times[-1].p99_microseconds, thresholds.budget_microseconds()
+    if p99 is None or not budget or p99 <= budget:
         return []
     worst = max(times[:-1], key=lambda part: part.p99_microseconds or 0)
     text = format_html(
         _("Decisions were slow: <strong>p99 {p99}</strong>, budget {budget}; worst at {at} ({worst})."),
         p99=milliseconds(p99),
-        budget=milliseconds(BUDGET_MICROSECONDS),
+        budget=milliseconds(budget),
         at=moment(worst.at, now=selection.now),
         worst=milliseconds(worst.p99_microseconds or 0),
     )

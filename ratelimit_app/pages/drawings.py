@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from ratelimit_app import stats
 from ratelimit_app.pages.readings import SETTLING, Outage, Times
-from ratelimit_app.pages.text import clock, duration, milliseconds, written
+from ratelimit_app.pages.text import clock, duration, exactly, milliseconds, written
 
 _TICK_MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
 _MOST_TICKS = 8
@@ -54,23 +54,25 @@ def requests_chart(
 
 
 def share_chart(
-    window: stats.Window, buckets: Sequence[stats.Traffic], *, percent: int, now: datetime
+    window: stats.Window, buckets: Sequence[stats.Traffic], *, percent: float, now: datetime
 ) -> dict[str, Any]:
-    """Which share of the checked requests was blocked, and the line that it should stay below."""
+    """Which share of the checked requests was blocked, and the line that it should stay below; 0 draws none."""
     drawn = settled(window, buckets, now=now)
     shares = [round(bucket.blocked_share * 100, 2) if bucket.checked else None for bucket in drawn]
     return {
         **_axis(window, [bucket.at for bucket in drawn], now=now),
         "unit": "%",
         "series": [{"name": _("blocked"), "tone": "blocked", "values": shares}],
-        "limit": {"value": percent, "label": _("%(percent)s%% blocked") % {"percent": percent}},
+        "limit": {"value": percent, "label": _("%(percent)s%% blocked") % {"percent": exactly(percent)}}
+        if percent
+        else None,
     }
 
 
 def times_chart(
     window: stats.Window, times: Sequence[Times], *, budget_microseconds: int, now: datetime
 ) -> dict[str, Any]:
-    """How long decisions took, and the budget."""
+    """How long decisions took, and the budget; 0 draws none."""
     drawn = settled(window, times, now=now)
 
     def quantile(name: str) -> list[float | None]:
@@ -87,7 +89,9 @@ def times_chart(
         "limit": {
             "value": budget_microseconds / 1000,
             "label": _("budget %(time)s") % {"time": milliseconds(budget_microseconds)},
-        },
+        }
+        if budget_microseconds
+        else None,
     }
 
 

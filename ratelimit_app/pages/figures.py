@@ -9,10 +9,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ratelimit_app import stats
-from ratelimit_app.pages.attention import BUDGET_MICROSECONDS, PERCENT_BLOCKED
+from ratelimit_app.pages import thresholds
 from ratelimit_app.pages.readings import Outage, Times
 from ratelimit_app.pages.selection import Selection
-from ratelimit_app.pages.text import duration, grouped, milliseconds, percent, short, signed
+from ratelimit_app.pages.text import duration, exactly, grouped, milliseconds, percent, short, signed
 from ratelimit_app.usage import LATENCY_BOUNDS
 
 
@@ -53,33 +53,39 @@ def checked(sums: stats.Traffic, day_ago: stats.Traffic, *, per_second: float, w
 
 def blocked(sums: stats.Traffic, day_ago: stats.Traffic, *, when: str) -> Figure:
     before = percent(day_ago.blocked_share) if day_ago.checked else _("nothing")
-    share = sums.blocked_share * 100
     return Figure(
         _("Blocked"),
         percent(sums.blocked_share),
-        round(share, 4),
+        round(sums.blocked_share * 100, 4),
         grouped(sums.blocked),
         _("%(before)s %(when)s") % {"before": before, "when": when},
         "#rl-callers",
-        "bad" if share > PERCENT_BLOCKED else "warn" if share > PERCENT_BLOCKED / 2 else "good",
+        _tone_of_share(sums),
     )
 
 
+def _tone_of_share(sums: stats.Traffic) -> str:
+    percent = thresholds.blocked_percent()
+    if not percent:
+        return "quiet"
+    if thresholds.exceeds(sums, percent=percent):
+        return "bad"
+    return "warn" if thresholds.exceeds(sums, percent=percent / 2) else "good"
+
+
 def decision_time(times: Times) -> Figure:
-    p50 = times.p50_microseconds
-    budget = _("budget %(time)s") % {"time": milliseconds(BUDGET_MICROSECONDS)}
+    p50, p99, budget = times.p50_microseconds, times.p99_microseconds, thresholds.budget_microseconds()
+    details = [] if p50 is None else [_("p50 %(p50)s") % {"p50": milliseconds(p50)}]
+    if budget:
+        details.append(_("budget %(time)s") % {"time": milliseconds(budget)})
     return Figure(
         _("p99 decision time"),
-        _at_most(times.p99_microseconds),
-        (times.p99_microseconds or 0) / 1000,
+        _at_most(p99),
+        (p99 or 0) / 1000,
         "",
-        budget if p50 is None else _("p50 %(p50)s, %(budget)s") % {"p50": milliseconds(p50), "budget": budget},
+        ", ".join(details),
         "#rl-times",
-        "quiet"
-        if times.p99_microseconds is None
-        else "bad"
-        if times.p99_microseconds > BUDGET_MICROSECONDS
-        else "good",
+        "quiet" if p99 is None or not budget else "bad" if p99 > budget else "good",
     )
 
 
@@ -106,14 +112,15 @@ def unchecked(sums: stats.Traffic, outages: Sequence[Outage]) -> Figure:
 
 
 def keys_over(over: int, earlier: int, selection: Selection, *, active: int, when: str) -> Figure:
+    percent = thresholds.key_blocked_percent()
     return Figure(
-        _("Keys over %(percent)s %% blocked") % {"percent": PERCENT_BLOCKED},
+        _("Keys over %(percent)s %% blocked") % {"percent": exactly(percent)},
         grouped(over),
         over,
         _("of %(count)s active") % {"count": grouped(active)},
         _("%(count)s in %(when)s") % {"count": grouped(earlier), "when": when},
         selection.link(callers="all") + "#rl-callers",
-        "bad" if over else "good",
+        "quiet" if not percent else "bad" if over else "good",
     )
 
 

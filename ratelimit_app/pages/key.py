@@ -12,8 +12,7 @@ from django.utils.translation import gettext as _
 from ratelimit_app import conf, connections, limiter, stats
 from ratelimit_app.limits import Weighed
 from ratelimit_app.models import APIKey, KeyUse
-from ratelimit_app.pages import drawings, key_state, receipt, tables
-from ratelimit_app.pages.attention import PERCENT_BLOCKED
+from ratelimit_app.pages import drawings, key_state, receipt, tables, thresholds
 from ratelimit_app.pages.chart import chart
 from ratelimit_app.pages.selection import Selection
 from ratelimit_app.pages.text import grouped, percent, shown_as
@@ -86,7 +85,7 @@ def page(key: APIKey, chosen: Selection, *, shows_refusals: bool) -> dict[str, A
         "mode": conf.current().mode,
         "charts": {
             "requests": drawings.requests_chart(window, buckets, (), now=now),
-            "share": drawings.share_chart(window, buckets, percent=PERCENT_BLOCKED, now=now),
+            "share": drawings.share_chart(window, buckets, percent=thresholds.key_blocked_percent(), now=now),
         },
         "drawing": chart(window, buckets, sums),
         "spans": tables.span_rows(chosen, buckets),
@@ -97,7 +96,8 @@ def page(key: APIKey, chosen: Selection, *, shows_refusals: bool) -> dict[str, A
         ],
         "shows_refusals": shows_refusals,
         "refusals": [
-            (refusal, chosen.link(receipt=str(refusal.receipt)) + "#rl-receipt-title") for refusal in refusals
+            (refusal, receipt.waiting(refusal), chosen.link(receipt=str(refusal.receipt)) + "#rl-receipt-title")
+            for refusal in refusals
         ],
         "explanation": receipt.explain(wanted, key=key) if wanted.strip() and shows_refusals else None,
     }

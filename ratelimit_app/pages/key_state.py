@@ -7,14 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
-from django.utils.formats import date_format
 from django.utils.timesince import timesince, timeuntil
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ratelimit_app.models import APIKey
 from ratelimit_app.models.key_life import EXPIRY_WARNING
-from ratelimit_app.pages.text import shown_as
+from ratelimit_app.pages.text import shown_as, written
 
 
 def state(key: APIKey) -> str:
@@ -34,16 +33,11 @@ def notes(key: APIKey, mates: Sequence[Any]) -> list[str]:
     said += [_replaces(mate) for mate in mates if mate.pk < key.pk and mate.usable]
     if key.usable and key.boost > 1 and key.boost_ends_at is not None:
         said.append(
-            _("Boosted %(factor)s times until %(until)s.") % {"factor": key.boost, "until": exact(key.boost_ends_at)}
+            _("Boosted %(factor)s times until %(until)s.") % {"factor": key.boost, "until": written(key.boost_ends_at)}
         )
     if key.usable and not newer and key.expires_at and key.expires_at <= timezone.now() + EXPIRY_WARNING:
         said.append(_("Expires in %(time)s.") % {"time": _time_left(key.expires_at)})
     return said
-
-
-def exact(at: datetime) -> str:
-    """A moment, with its zone."""
-    return date_format(timezone.localtime(at), "Y-m-d H:i T")
 
 
 def _time_left(until: datetime) -> str:
@@ -56,7 +50,7 @@ def _time_left(until: datetime) -> str:
 def _works_until(key: APIKey) -> str:
     if not key.usable or key.expires_at is None:
         return ""
-    return _("Works until %(until)s.") % {"until": exact(key.expires_at)}
+    return _("Works until %(until)s.") % {"until": written(key.expires_at)}
 
 
 def _replaces(mate: Any) -> str:

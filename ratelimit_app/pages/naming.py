@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from django.utils.translation import gettext as _
 
 from ratelimit_app import stats
+from ratelimit_app.models import APIKey
 
 
-def name_of(caller: stats.CallerTraffic) -> str:
+class Caller(Protocol):
+    """Whoever the statistics know by an identity."""
+
+    @property
+    def identity(self) -> str: ...
+    @property
+    def key(self) -> APIKey | None: ...
+
+
+def name_of(caller: Caller) -> str:
     if caller.key is not None:
         return caller.key.name
     if caller.identity == stats.NO_KEY:

@@ -6,23 +6,20 @@ their language does it.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from django.contrib.admin import AdminSite
-from django.db.models import Model
-from django.db.models.options import Options
-from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from ratelimit_app import alerts, conf, stats
-from ratelimit_app.models import APIKey, Plan
-from ratelimit_app.pages import attention, drawings, figures, readings, tables
-from ratelimit_app.pages.attention import BUDGET_MICROSECONDS, PERCENT_BLOCKED
+from ratelimit_app.models import Plan
+from ratelimit_app.pages import attention, drawings, figures, readings, tables, thresholds
 from ratelimit_app.pages.chart import chart
-from ratelimit_app.pages.frame import RANGE_LABELS, answer, frame, is_late
-from ratelimit_app.pages.selection import Selection, before, selection
-from ratelimit_app.pages.text import duration, moment
+from ratelimit_app.pages.frame import RANGE_LABELS
+from ratelimit_app.pages.freshness import is_late
+from ratelimit_app.pages.outages import outage_page, outage_rows
+from ratelimit_app.pages.selection import Selection, before
+from ratelimit_app.pages.text import duration, exactly, moment
 
 #: Callers in the table: at first, and when all are asked for; and among how many the worst is looked for at first.
 MOST_CALLERS = 5
@@ -32,38 +29,29 @@ MOST_SHADOWS = 3
 _DAY, _WEEK = 86400, 7 * 86400
 
 
-def overview(request: HttpRequest, *, admin_site: AdminSite, opts: Options[Model]) -> HttpResponse:
-    """The page. Costs the same few queries however many keys there are."""
-    chosen = selection(request.GET.dict(), now=datetime.now(UTC), keeps=("callers",))
-    context = frame(request, chosen, admin_site=admin_site, opts=opts, title=_("Rate limit overview"))
-    context |= _numbers(chosen, newest=context["newest"] and context["newest"][0])
-    context |= {
-        "links_keys": _can_open(request, admin_site, APIKey),
-        "links_plans": _can_open(request, admin_site, Plan),
-        "longest_range": chosen.link_to_range(list(RANGE_LABELS)[-1]),
-    }
-    return answer(request, "admin/ratelimit_app/overview.html", context, admin_site=admin_site)
-
-
 @stats.one_look()
-def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
+def page(chosen: Selection, *, newest: datetime | None, links_outages: bool) -> dict[str, Any]:
+    """What the page shows. The same few queries however many keys there are.
+
+    `newest` is when the newest data arrived.
+    """
     window, plan, now = chosen.window, chosen.plan, chosen.now
     buckets = readings.buckets(window, plan)
     sums = stats.total(buckets, at=window.start)
     outages = readings.outages(window, now=now)
     times = readings.times(window)
-    keys = readings.keys_over(window, plan, percent=PERCENT_BLOCKED)
+    keys = readings.keys_over(window, plan)
     all_callers = chosen.parameters.get("callers") == "all"
     callers = readings.callers(window, plan, most=ALL_CALLERS if all_callers else LOOKED_AT)
     worst = attention.worst_of(callers)
     # Asked on a good day too: what a page costs must not depend on how bad it is.
     identity = worst.identity if worst else stats.OTHERS
-    since = readings.since_when(window, plan, identity, percent=PERCENT_BLOCKED)
+    since = readings.since_when(window, plan, identity)
     sentences = [
         *attention.switched_off(conf.current().mode),
         *attention.late(newest, now=now, is_late=is_late(newest, now=now)),
         *attention.blocked(keys, worst, since, chosen),
-        *attention.unchecked(outages, sums, chosen),
+        *attention.unchecked(outages, sums, chosen, page=outage_page(outages) if links_outages else ""),
         *attention.slow(times, chosen),
         *attention.dropped(stats.dropped(window)),
         *attention.alerted(alerts.open_alerts(), now=now),
@@ -78,19 +66,22 @@ def _numbers(chosen: Selection, *, newest: datetime | None) -> dict[str, Any]:
         "is_empty": not (sums.checked or sums.unchecked or sums.failed_closed),
         "charts": {
             "requests": drawings.requests_chart(window, buckets, outages, now=now),
-            "share": drawings.share_chart(window, buckets, percent=PERCENT_BLOCKED, now=now),
-            "times": drawings.times_chart(window, times[:-1], budget_microseconds=BUDGET_MICROSECONDS, now=now),
+            "share": drawings.share_chart(window, buckets, percent=thresholds.blocked_percent(), now=now),
+            "times": drawings.times_chart(
+                window, times[:-1], budget_microseconds=thresholds.budget_microseconds(), now=now
+            ),
         },
         "drawing": chart(window, buckets, sums),
         "spans": tables.span_rows(chosen, buckets),
         "times": tables.times_rows(chosen, times[:-1]),
-        "outages": tables.outage_rows(outages, chosen),
+        "outages": outage_rows(outages, chosen),
+        "longest_range": chosen.link_to_range(list(RANGE_LABELS)[-1]),
         "callers": tables.caller_rows(shown, now=now),
         "earlier_heading": _("%(time)s before") % {"time": duration(seconds)},
         "all_callers": all_callers,
         "callers_link": chosen.link(callers=None if all_callers else "all") + "#rl-callers",
         "keys": keys,
-        "percent_blocked": PERCENT_BLOCKED,
+        "percent_blocked": exactly(thresholds.key_blocked_percent()) if thresholds.key_blocked_percent() else "",
         "share_width": tables.SHARE_WIDTH,
         "shadows": _shadows(window, plan),
     }
@@ -117,7 +108,7 @@ def _figures(
     if seconds <= _WEEK:
         back, when = (_DAY, _("a day ago")) if seconds <= _DAY else (_WEEK, _("a week ago"))
     day_ago = readings.total(before(window, seconds=back), plan)
-    keys_before = readings.keys_over(before(window, seconds=seconds), plan, percent=PERCENT_BLOCKED)
+    keys_before = readings.keys_over(before(window, seconds=seconds), plan)
     return [
         figures.checked(sums, day_ago, per_second=readings.per_second(plan, now=chosen.now), when=when),
         figures.blocked(sums, day_ago, when=when),
@@ -131,7 +122,3 @@ def _figures(
             when=_("the %(time)s before") % {"time": duration(seconds)},
         ),
     ]
-
-
-def _can_open(request: HttpRequest, admin_site: AdminSite, model: type[Model]) -> bool:
-    return admin_site.is_registered(model) and admin_site.get_model_admin(model).has_view_permission(request)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from ratelimit_app import stats
 from ratelimit_app.models import Plan
+from ratelimit_app.pages import thresholds
 
 #: Counts are on their way for so long: at most ten seconds, if nothing is wrong.
 SETTLING = timedelta(seconds=15)
@@ -30,6 +31,8 @@ class Outage:
     unchecked: int
     failed_closed: int
     local: int
+    #: The id of a span of it, which its page is found by.
+    span_pk: int = 0
 
     @property
     def seconds(self) -> float:
@@ -64,17 +67,20 @@ def per_second(plan: Plan | None, *, now: datetime) -> float:
 
 def outages(window: stats.Window, *, now: datetime) -> tuple[Outage, ...]:
     """Outages that reach into the window, newest first."""
-    return tuple(
-        Outage(
-            start=found.started_at,
-            end=found.ended_at or now,
-            goes_on=found.ended_at is None,
-            reasons=", ".join([*found.errors, *filter(None, found.servers)]),
-            unchecked=found.unchecked,
-            failed_closed=found.failed_closed,
-            local=found.local,
-        )
-        for found in stats.outages(window, now=now)
+    return tuple(outage(found, now=now) for found in stats.outages(window, now=now))
+
+
+def outage(found: stats.Outage, *, now: datetime) -> Outage:
+    """An outage in the form in which pages show it."""
+    return Outage(
+        start=found.started_at,
+        end=found.ended_at or now,
+        goes_on=found.ended_at is None,
+        reasons=", ".join([*found.errors, *filter(None, found.servers)]),
+        unchecked=found.unchecked,
+        failed_closed=found.failed_closed,
+        local=found.local,
+        span_pk=found.span_pk,
     )
 
 
@@ -83,9 +89,14 @@ def callers(window: stats.Window, plan: Plan | None, *, most: int) -> tuple[stat
     return stats.top_callers(window, limit=most, plan_id=_id(plan))
 
 
-def keys_over(window: stats.Window, plan: Plan | None, *, percent: int) -> int:
-    """How many keys were blocked more than `percent` of what they sent."""
-    return stats.keys_over(window, percent=percent, plan_id=_id(plan))
+def keys_over(window: stats.Window, plan: Plan | None) -> int:
+    """How many keys were blocked more than they should be."""
+    return stats.keys_over(
+        window,
+        percent=thresholds.key_blocked_percent(),
+        least_requests=thresholds.least_requests(),
+        plan_id=_id(plan),
+    )
 
 
 def keys_active(window: stats.Window, plan: Plan | None) -> int:
@@ -93,13 +104,11 @@ def keys_active(window: stats.Window, plan: Plan | None) -> int:
     return stats.keys_active(window, plan_id=_id(plan))
 
 
-def since_when(
-    window: stats.Window, plan: Plan | None, identity: str, *, percent: int
-) -> tuple[datetime, datetime] | None:
-    """When the caller's newest run of buckets over `percent` begins and ends; None without any."""
+def since_when(window: stats.Window, plan: Plan | None, identity: str) -> tuple[datetime, datetime] | None:
+    """When the key's newest run of buckets over the threshold begins and ends; None without any."""
     run: list[datetime] = []
     for part in reversed(stats.traffic(window, plan_id=_id(plan), identity=identity)):
-        if part.blocked * 100 > part.checked * percent:
+        if thresholds.exceeds(part, percent=thresholds.key_blocked_percent()):
             run.append(part.at)
         elif run and part.checked:
             break

@@ -41,6 +41,13 @@ def parse(text: str) -> uuid.UUID | None:
         return None
 
 
+def waiting(refusal: Refusal) -> str:
+    """How long the caller was told to wait."""
+    if not refusal.retry_after_seconds:
+        return _("no wait helps")
+    return _("%(seconds)s s") % {"seconds": grouped(refusal.retry_after_seconds)}
+
+
 def explain(asked: str, *, key: APIKey) -> Explanation:
     """What the receipt says, on the page of a key. Costs five queries at most."""
     shown, receipt = asked.strip()[:_LONGEST], parse(asked)

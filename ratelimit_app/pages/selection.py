@@ -1,7 +1,7 @@
 """What does a page look at? What its URL says: a range or a span, a plan, and whether it stands still.
 
 Everything that a reader chooses is in the URL, so that a link shows somebody else the same. What
-cannot be used is said on the page, and the last hour is shown.
+cannot be used is said on the page, and the range that the page begins with is shown.
 
     range=6h                                          one of the ranges, ending now
     from=2026-11-30T14:00Z&to=2026-11-30T15:00Z       a span; without a zone: in the current one
@@ -59,11 +59,16 @@ class Selection:
         return self.link(range=None, **{"from": _in_url(start), "to": _in_url(end)})
 
 
-def selection(given: Mapping[str, str], *, now: datetime, keeps: tuple[str, ...] = ()) -> Selection:
-    """What the parameters of a URL mean; `keeps` names those of the page itself that its links carry on."""
+def selection(
+    given: Mapping[str, str], *, now: datetime, keeps: tuple[str, ...] = (), default: str = DEFAULT_RANGE
+) -> Selection:
+    """What the parameters of a URL mean; `keeps` names those of the page itself that its links carry on.
+
+    `default` is the range that is shown when the URL names none.
+    """
     problems = []
     parameters = {name: given[name] for name in keeps if given.get(name)}
-    chosen = stats.RANGES.get(given.get("range", ""), stats.RANGES[DEFAULT_RANGE])
+    chosen = stats.RANGES.get(given.get("range", ""), stats.RANGES[default])
     window, range_slug = stats.window(chosen, now=now), chosen.slug
     if "from" in given or "to" in given:
         span = _span(given.get("from", ""), given.get("to", ""), now=now)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
-from urllib.parse import urlencode
 
+from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 
 from ratelimit_app import conf, stats
 from ratelimit_app.models import PlanLimit, PlanVersion
-from ratelimit_app.pages.frame import LATE_AFTER_SECONDS, RANGE_LABELS
-from ratelimit_app.pages.text import grouped, percent, shown_as
+from ratelimit_app.pages.selection import Selection
+from ratelimit_app.pages.text import NOTHING, grouped, percent, shown_as, written
 
 DEFAULT_RANGE = "24h"
 #: So many versions of plans are read to find since when limits are in shadow.
@@ -26,8 +26,8 @@ class TrialRow:
 
     limit: PlanLimit
     query: str
-    #: None when it is not in shadow, or was before anything of it was written down.
-    since: datetime | None
+    #: Since when and for how long it is in shadow; "" when it is not, or was before anything of it was written down.
+    since: str
     would_block: str
     would_share: str
     blocked: str
@@ -52,31 +52,22 @@ class CallerRow:
 
 
 @stats.one_look()
-def page(*, asked: dict[str, str], now: datetime) -> dict[str, Any]:
+def page(chosen: Selection) -> dict[str, Any]:
     """What the report shows. The same few queries however many keys there are.
 
-    `asked` is what the URL says: `range`, and `limit`, the id of a limit whose callers to list.
+    The parameter `limit` of the URL is the id of a limit whose callers to list.
     """
-    chosen = stats.RANGES.get(asked.get("range", ""), stats.RANGES[DEFAULT_RANGE])
-    window, mode = stats.window(chosen, now=now), conf.current().mode
+    window, mode = chosen.window, conf.current().mode
     trials = stats.trials(window, everything=mode == "shadow")
     since = shadow_since({trial.limit.plan_id for trial in trials})
-    wanted = asked.get("limit", "")
+    wanted = chosen.parameters.get("limit", "")
     one = next((trial for trial in trials if str(trial.limit.pk) == wanted), None)
+    listed = [trial for trial in trials if chosen.plan is None or trial.limit.plan_id == chosen.plan.pk]
     callers = stats.tried_callers(window, limit_id=one.limit.pk) if one else ()
-    newest = stats.newest_data_at()
-    kept = {"limit": wanted} if one else {}
     return {
         "mode": mode,
-        "ranges": [
-            ("?" + urlencode({"range": slug, **kept}), label, slug == chosen.slug)
-            for slug, label in RANGE_LABELS.items()
-        ],
-        "range_label": RANGE_LABELS[chosen.slug],
-        "back_query": "?" + urlencode({"range": chosen.slug}),
-        "newest": newest and newest.astimezone(UTC),
-        "late": newest is not None and (now - newest).total_seconds() > LATE_AFTER_SECONDS,
-        "rows": [_row(trial, since, chosen.slug) for trial in ([one] if one else trials)],
+        "back_query": chosen.link(limit=None),
+        "rows": [_row(trial, since, chosen) for trial in ([one] if one else listed)],
         "one": one,
         "is_gone": bool(wanted) and one is None,
         "callers": [_caller(row) for row in callers],
@@ -97,17 +88,17 @@ def shadow_since(plan_ids: Iterable[int]) -> dict[int, datetime]:
     return since
 
 
-def _row(trial: stats.Trial, since: dict[int, datetime], range_slug: str) -> TrialRow:
-    checked = trial.plan_checked
+def _row(trial: stats.Trial, since: dict[int, datetime], chosen: Selection) -> TrialRow:
+    checked, at = trial.plan_checked, since.get(trial.limit.pk)
     return TrialRow(
         limit=trial.limit,
-        query="?" + urlencode({"range": range_slug, "limit": trial.limit.pk}),
-        since=since.get(trial.limit.pk),
+        query=chosen.link(limit=str(trial.limit.pk)),
+        since=_("since %(at)s (%(time)s)") % {"at": written(at), "time": timesince(at, chosen.now)} if at else "",
         would_block=grouped(trial.would_block),
-        would_share=percent(trial.would_block / checked) if checked else "-",
+        would_share=percent(trial.would_block / checked) if checked else NOTHING,
         blocked=grouped(trial.blocked),
         plan_checked=grouped(checked),
-        plan_share=percent(trial.plan_blocked / checked) if checked else "-",
+        plan_share=percent(trial.plan_blocked / checked) if checked else NOTHING,
         newly_hurt=grouped(trial.newly_hurt),
     )
 

@@ -1,4 +1,4 @@
-"""What stands in the tables of the overview? Callers, spans of time, outages, limits in shadow, ready to print."""
+"""What stands in the tables of the overview? Callers, spans of time, limits in shadow, ready to print."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from datetime import datetime, timedelta
 from django.utils.translation import gettext as _
 
 from ratelimit_app import stats
-from ratelimit_app.pages.attention import PERCENT_BLOCKED, is_over
+from ratelimit_app.pages import thresholds
 from ratelimit_app.pages.naming import name_of
-from ratelimit_app.pages.readings import SETTLING, Outage, Times
+from ratelimit_app.pages.readings import SETTLING, Times
 from ratelimit_app.pages.selection import Selection
 from ratelimit_app.pages.text import (
     NOTHING,
-    between,
     duration,
     grouped,
     milliseconds,
@@ -80,20 +79,6 @@ class TimesRow:
 
 
 @dataclass(frozen=True, slots=True)
-class OutageRow:
-    """One line of the table of outages."""
-
-    text: str
-    link: str
-    time: str
-    reasons: str
-    outage: Outage
-    unchecked: str
-    failed_closed: str
-    local: str
-
-
-@dataclass(frozen=True, slots=True)
 class ShadowCard:
     """One limit in trial."""
 
@@ -152,25 +137,6 @@ def times_rows(selection: Selection, times: Sequence[Times]) -> list[TimesRow]:
     ]
 
 
-def outage_rows(outages: Sequence[Outage], selection: Selection) -> list[OutageRow]:
-    """Newest first."""
-    return [
-        OutageRow(
-            text=_("since %(at)s") % {"at": moment(outage.start, now=selection.now)}
-            if outage.goes_on
-            else between(outage.start, outage.end, now=selection.now),
-            link=selection.link_to_span(outage.start - timedelta(minutes=10), outage.end + timedelta(minutes=10)),
-            time=duration(outage.seconds),
-            reasons=outage.reasons,
-            outage=outage,
-            unchecked=grouped(outage.unchecked),
-            failed_closed=grouped(outage.failed_closed),
-            local=grouped(outage.local),
-        )
-        for outage in outages
-    ]
-
-
 def shadow_card(trial: stats.Trial, *, active: int) -> ShadowCard:
     """`active` is the number of keys that sent anything on its plan."""
     limit = trial.limit
@@ -196,6 +162,7 @@ def shadow_card(trial: stats.Trial, *, active: int) -> ShadowCard:
 
 def _caller_row(caller: stats.CallerTraffic, *, now: datetime) -> CallerRow:
     traffic, key = caller.traffic, caller.key
+    full_bar = 2 * thresholds.key_blocked_percent() or 100
     at = caller.last_blocked_at
     return CallerRow(
         name=name_of(caller),
@@ -207,11 +174,11 @@ def _caller_row(caller: stats.CallerTraffic, *, now: datetime) -> CallerRow:
         blocked=grouped(traffic.blocked),
         unchecked=grouped(traffic.unchecked),
         share=percent(traffic.blocked_share),
-        share_width=round(min(1.0, traffic.blocked_share * 100 / (2 * PERCENT_BLOCKED)) * SHARE_WIDTH, 1),
-        is_over=is_over(traffic),
+        share_width=round(min(1.0, traffic.blocked_share * 100 / full_bar) * SHARE_WIDTH, 1),
+        is_over=thresholds.key_is_over(traffic),
         earlier=_compared(traffic, caller.before),
         last_blocked_at=at,
-        last_blocked_minute=written(at, "Y-m-d H:i") if at else "",
+        last_blocked_minute=written(at) if at else "",
         last_blocked=_ago(at, now=now) if at else _("none"),
     )
 

@@ -17,12 +17,20 @@ from ratelimit_app import conf
 #: Stands where there is no number.
 NOTHING = "\N{EN DASH}"
 _PERCENT = "\N{NO-BREAK SPACE}%"
+#: A moment that nobody can take for another, in Django's format.
+TO_THE_MINUTE = "Y-m-d H:i"
 
 
 def grouped(number: float, *, decimals: int = 0) -> str:
     """A number for people: 1,234,567 or 1.234.567, as their language has it."""
     # Rounded here: number_format() cuts off.
     return number_format(round(number, decimals), decimal_pos=decimals, use_l10n=True, force_grouping=True)
+
+
+def exactly(number: float) -> str:
+    """A number that somebody set, with no more decimals than it has: 5, 2.5."""
+    decimals = next((places for places in range(3) if round(number, places) == number), 3)
+    return grouped(number, decimals=decimals)
 
 
 def signed(number: float) -> str:
@@ -69,13 +77,13 @@ def duration(seconds: float) -> str:
 def zone(at: datetime) -> str:
     """The name of the reader's time zone at that moment: CET, CEST, or UTC+05:45 where it has none."""
     # Not the "T" of Django's formats: that is empty in the hour that comes twice.
-    name = timezone.localtime(at).tzname() or ""
+    name = _local(at).tzname() or ""
     return f"UTC{name[:3]}:{name[3:] or '00'}" if name[:1] in ("+", "-") else name
 
 
-def written(at: datetime, how: str) -> str:
+def written(at: datetime, how: str = TO_THE_MINUTE) -> str:
     """A moment on the reader's clock, in one of Django's formats, with its zone."""
-    return f"{date_format(timezone.localtime(at), how)} {zone(at)}"
+    return f"{date_format(_local(at), how)} {zone(at)}"
 
 
 def clock(at: datetime, *, seconds: bool = False) -> str:
@@ -94,6 +102,11 @@ def between(start: datetime, end: datetime, *, now: datetime) -> str:
     if zone(start) == zone(end):
         first = first.removesuffix(" " + zone(start))
     return _("%(start)s to %(end)s") % {"start": first, "end": last}
+
+
+def _local(at: datetime) -> datetime:
+    """Also of a moment as a project without time zones stores it."""
+    return timezone.localtime(at if timezone.is_aware(at) else timezone.make_aware(at))
 
 
 def shown_as(public_id: str) -> str:

@@ -36,7 +36,16 @@ from ratelimit_app.stats.limits import (
     by_route,
     callers_of_limit,
 )
-from ratelimit_app.stats.outages import Outage, OutageCaller, outage_callers, outage_limits, outage_window, outages
+from ratelimit_app.stats.outages import (
+    Outage,
+    OutageCaller,
+    OutagePart,
+    outage_callers,
+    outage_limits,
+    outage_of,
+    outage_window,
+    outages,
+)
 from ratelimit_app.stats.rows import one_look
 from ratelimit_app.stats.shadows import Trial, TriedCaller, trials, tried_callers
 from ratelimit_app.stats.times import DecisionTimes, decision_times, decision_times_over_time
@@ -54,6 +63,7 @@ __all__ = [
     "LimitTraffic",
     "Outage",
     "OutageCaller",
+    "OutagePart",
     "Range",
     "RouteTraffic",
     "Traffic",
@@ -77,6 +87,7 @@ __all__ = [
     "one_look",
     "outage_callers",
     "outage_limits",
+    "outage_of",
     "outage_window",
     "outages",
     "top_callers",

@@ -78,22 +78,34 @@ def newest_keys(identities: Iterable[str]) -> dict[str, APIKey]:
     return {key.bucket_identity: key for key in keys}
 
 
-def keys_over(within: Window, *, percent: int, plan_id: int | None = None) -> int:
-    """How many keys were blocked more than `percent` of what they sent; counted up to `MOST_OVER`."""
+def keys_over(within: Window, *, percent: float, least_requests: int = 1, plan_id: int | None = None) -> int:
+    """How many keys that sent so much were blocked more than `percent` of it; counted up to `MOST_OVER`.
+
+    A key sent what was checked of it: what was let through without Redis does not count.
+    """
     where = {} if plan_id is None else {"plan_id": plan_id}
     selection = Selection(USAGE, within)
     blocked, blocked_parameters = selection.table("identity", "allowed", "refused", where=where, only=["refused"])
     everything, parameters = selection.table("allowed", where=where, same="identity = suspect.identity")
-    # Who was not over the share where it was blocked was not over it altogether; of the others each is
-    # looked up. Whole numbers on both sides: a share in floats would depend on the database.
-    [(over,)] = selection.fetch(
-        "SELECT COUNT(*) FROM (SELECT identity, SUM(refused) AS refused "  # noqa: S608 (names are the models' own)
+    # Whole numbers on both sides: a share in floats would depend on the database.
+    over = round(percent * 100)
+    # Who was not over the share where it was blocked was not over it altogether; of the others each is looked up,
+    # once: the second LIMIT keeps PostgreSQL from looking up for each comparison.
+    [(keys,)] = selection.fetch(
+        "SELECT COUNT(*) FROM (SELECT suspect.refused AS refused, "  # noqa: S608 (names are the models' own)
+        f"(SELECT SUM(allowed) FROM {everything} AS everything) AS allowed FROM "
+        "(SELECT identity, SUM(refused) AS refused "
         f"FROM {blocked} AS blocked WHERE identity NOT IN (%s, %s) GROUP BY identity "
-        "HAVING SUM(refused) * %s > SUM(allowed) * %s ORDER BY SUM(refused) DESC LIMIT %s) AS suspect "
-        f"WHERE suspect.refused * %s > %s * (SELECT SUM(allowed) FROM {everything} AS everything)",
-        [*blocked_parameters, NO_KEY, OTHERS, 100 - percent, percent, MOST_OVER, 100 - percent, percent, *parameters],
+        "HAVING SUM(refused) * %s > SUM(allowed) * %s AND SUM(refused) * 10000 > %s "
+        "ORDER BY SUM(refused) DESC LIMIT %s) AS suspect LIMIT %s) AS known "
+        "WHERE refused * %s > allowed * %s AND refused + allowed >= %s",
+        [
+            *(*parameters, *blocked_parameters, NO_KEY, OTHERS),
+            *(10_000 - over, over, over * least_requests, MOST_OVER, MOST_OVER),
+            *(10_000 - over, over, least_requests),
+        ],
     )
-    return int(over)
+    return int(keys)
 
 
 def keys_active(within: Window, *, plan_id: int | None = None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from django.db.models import Q
@@ -23,6 +23,8 @@ GAP = timedelta(seconds=5)
 #: A process tells every ten seconds that its span lasts; one that was silent for so long is taken for dead.
 SILENT_AFTER = timedelta(seconds=60)
 _MOST_SPANS = 20_000
+#: Spans that began or ended no further than this from one of an outage may belong to it.
+_NEAR = timedelta(days=1)
 _UNDECIDED = ("unchecked", "failed_closed", "local")
 
 
@@ -45,6 +47,22 @@ class Outage:
     unchecked: int = 0
     failed_closed: int = 0
     local: int = 0
+    #: The id of its first span: `outage_of` knows it by the id of any.
+    span_pk: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OutagePart:
+    """What processes told of one server and one reason in an outage."""
+
+    server: str
+    error: str
+    #: How many processes told so.
+    gateways: int
+    started_at: datetime
+    last_seen_at: datetime
+    #: How many of them did not say that the server answers again.
+    open_ends: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +84,24 @@ def outages(within: Window, *, now: datetime | None = None, limit: int = 50) -> 
     """Outages that reach into a window, newest first. The same few queries for any number of spans."""
     now = now or datetime.now(UTC)
     start, end = (resolutions.moment(edge.timestamp()) for edge in (within.start, within.end))
-    reaching = OutageSpan.objects.filter(last_seen_at__gte=start, started_at__lt=end).order_by("-started_at")
-    found = _merged(reversed(reaching[:_MOST_SPANS]), now=now)[-limit:]
-    undecided = Q(unchecked__gt=0) | Q(failed_closed__gt=0) | Q(local__gt=0)
-    counts: list[Counter[str]] = [Counter() for _ in found]
-    for row in sums(PLANS, _whole_minutes(found, now=now) or within, undecided, by=[AT]):
-        at, minute = _aware(row[AT]), timedelta(minutes=1)
-        # Each count belongs to one outage, the first that its minute touches.
-        for outage, count in zip(found, counts, strict=True):
-            if outage.started_at < at + minute and at < (outage.ended_at or now) + minute:
-                count.update({name: row[name] for name in _UNDECIDED})
-                break
-    return tuple(
-        replace(outage, unchecked=count["unchecked"], failed_closed=count["failed_closed"], local=count["local"])
-        for outage, count in zip(reversed(found), reversed(counts), strict=True)
+    reaching = OutageSpan.objects.filter(last_seen_at__gte=start, started_at__lt=end).order_by("-started_at", "-pk")
+    found = [_one(spans, now=now) for spans in _merged(reversed(reaching[:_MOST_SPANS]), now=now)[-limit:]]
+    return _counted(found, _whole_minutes(found, now=now) or within, now=now)[::-1]
+
+
+def outage_of(span: OutageSpan, *, now: datetime | None = None) -> tuple[Outage, tuple[OutagePart, ...]]:
+    """The outage that a span is part of, and what was told of each server. The same few queries for any outage."""
+    now = now or datetime.now(UTC)
+    near = OutageSpan.objects.filter(
+        last_seen_at__gte=span.started_at - _NEAR, started_at__lte=span.last_seen_at + _NEAR
     )
+    earlier = near.filter(started_at__lte=span.started_at).order_by("-started_at", "-pk")[: _MOST_SPANS // 2]
+    later = near.filter(started_at__gt=span.started_at).order_by("started_at", "pk")[: _MOST_SPANS // 2]
+    groups = _merged([*reversed(earlier), *later], now=now)
+    place = next(number for number, spans in enumerate(groups) if any(each.pk == span.pk for each in spans))
+    # The one before may have the first claim on the minute in which this one begins.
+    found = [_one(spans, now=now) for spans in groups[max(0, place - 1) : place + 1]]
+    return _counted(found, outage_window(found[-1], now=now), now=now)[-1], _parts(groups[place])
 
 
 def outage_window(outage: Outage, *, now: datetime | None = None) -> Window:
@@ -114,6 +135,40 @@ def outage_callers(outage: Outage, *, limit: int = 50, now: datetime | None = No
     )
 
 
+def _counted(found: list[Outage], within: Window, *, now: datetime) -> tuple[Outage, ...]:
+    """Outages, oldest first, with what Redis did not decide in their minutes, as far as those are in the window."""
+    undecided = Q(unchecked__gt=0) | Q(failed_closed__gt=0) | Q(local__gt=0)
+    counts: list[Counter[str]] = [Counter() for _ in found]
+    for row in sums(PLANS, within, undecided, by=[AT]):
+        at, minute = _aware(row[AT]), timedelta(minutes=1)
+        # Each count belongs to one outage, the first that its minute touches.
+        for outage, count in zip(found, counts, strict=True):
+            if outage.started_at < at + minute and at < (outage.ended_at or now) + minute:
+                count.update({name: row[name] for name in _UNDECIDED})
+                break
+    return tuple(
+        replace(outage, unchecked=count["unchecked"], failed_closed=count["failed_closed"], local=count["local"])
+        for outage, count in zip(found, counts, strict=True)
+    )
+
+
+def _parts(spans: Iterable[OutageSpan]) -> tuple[OutagePart, ...]:
+    groups: dict[tuple[str, str], list[OutageSpan]] = {}
+    for span in spans:
+        groups.setdefault((span.server, span.error), []).append(span)
+    return tuple(
+        OutagePart(
+            server=server,
+            error=error,
+            gateways=len({span.gateway for span in told}),
+            started_at=_aware(min(span.started_at for span in told)),
+            last_seen_at=_aware(max(span.last_seen_at for span in told)),
+            open_ends=len({span.gateway for span in told if not span.ended}),
+        )
+        for (server, error), told in sorted(groups.items())
+    )
+
+
 def _whole_minutes(found: Iterable[Outage], *, now: datetime) -> Window | None:
     moments = [int(moment.timestamp()) for outage in found for moment in (outage.started_at, outage.ended_at or now)]
     if not moments:
@@ -122,8 +177,8 @@ def _whole_minutes(found: Iterable[Outage], *, now: datetime) -> Window | None:
     return Window(datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC), 60)
 
 
-def _merged(spans: Iterable[OutageSpan], *, now: datetime) -> list[Outage]:
-    """Spans that overlap, or nearly, as one outage. Both in the order of their beginning."""
+def _merged(spans: Iterable[OutageSpan], *, now: datetime) -> list[list[OutageSpan]]:
+    """Spans that overlap, or nearly, are of one outage. Both in the order of their beginning."""
     groups: list[list[OutageSpan]] = []
     until: datetime | None = None
     for span in spans:
@@ -133,7 +188,7 @@ def _merged(spans: Iterable[OutageSpan], *, now: datetime) -> list[Outage]:
             until = lasts_until
         groups[-1].append(span)
         until = max(until, lasts_until)
-    return [_one(group, now=now) for group in groups]
+    return groups
 
 
 def _one(spans: list[OutageSpan], *, now: datetime) -> Outage:
@@ -146,6 +201,7 @@ def _one(spans: list[OutageSpan], *, now: datetime) -> Outage:
         errors=tuple(sorted({span.error for span in spans})),
         servers=tuple(sorted({span.server for span in spans})),
         gateways=len({span.gateway for span in spans}),
+        span_pk=spans[0].pk,
     )
 
 
