@@ -21,6 +21,9 @@ class OutageSpanAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in
     sortable_by = ["last_seen_at"]
     show_full_result_count = False
 
+    class Media:
+        css = {"all": ["ratelimit_app/stock.css"]}
+
     @admin.display(description=_("over"), boolean=True)
     def is_over(self, span: OutageSpan) -> bool:
         return bool(span.ended)

@@ -28,6 +28,9 @@ class RefusalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic in th
     ordering = ["-at"]
     show_full_result_count = False
 
+    class Media:
+        css = {"all": ["ratelimit_app/stock.css"]}
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Refusal]:
         keys = APIKey.objects.filter(pk=OuterRef("key_id"))
         plans = Plan.objects.filter(pk=OuterRef("plan_id"))

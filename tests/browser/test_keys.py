@@ -57,16 +57,6 @@ def test_what_a_key_got_is_drawn(visit: Any, pair: Any) -> None:
         assert visitor.page.locator(f"[data-chart={name}]").bounding_box()["height"] > 40
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_no_page_about_keys_has_a_barrier(visit: Any, pair: Any, dark: bool) -> None:
-    new = pair[1]
-    visitor = visit(KEYS, dark=dark)
-    assert visitor.barriers() == []
-    for slug in ("page", "rotate", "boost", "end-boost", "move", "reset", "revoke"):
-        visitor.open(f"{KEYS}{new.pk}/{slug}/")
-        assert visitor.barriers() == [], slug
-
-
 def test_a_key_is_rotated_copied_and_found_as_a_pair(visit: Any, pair: Any) -> None:
     new = pair[1]
     visitor = visit(f"{KEYS}{new.pk}/page/")

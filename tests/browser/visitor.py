@@ -18,6 +18,12 @@ document.addEventListener("securitypolicyviolation", (event) => {
   console.error(`CSP ${event.violatedDirective}: ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`);
 });
 """
+#: Links change their colour slowly, and half-way nobody could read them.
+WAIT_FOR_COLOURS = """
+() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))
+  .then(() => Promise.allSettled(document.getAnimations().map((animation) => animation.finished)))
+  .then(() => null)
+"""
 PATIENCE_MILLISECONDS = 120_000
 
 
@@ -55,6 +61,12 @@ class Visitor:
     def open(self, path: str) -> None:
         """Go to a page and wait until it and its scripts are there."""
         self.page.goto(self.server + path, wait_until="load")
+
+    def show(self, *, width: int, dark: bool) -> None:
+        """Look at the same page in another window, or by night."""
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme="dark" if dark else "light")
+        self.page.evaluate(WAIT_FOR_COLOURS)
 
     def barriers(self) -> list[str]:
         """What axe finds on the page as it is now: violations of WCAG A and AA, each with where it is."""
