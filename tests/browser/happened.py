@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from datetime import timedelta
 
@@ -19,6 +20,7 @@ RECEIPT = uuid.UUID("7c9e6679-7425-40de-944b-e07fc1f90ae7")
 def fill() -> dict[str, APIKey]:
     """The traffic, and what happened beside it. Returns the keys by name."""
     keys = seeded.fill()
+    _earlier_today(keys)
     acme = keys[NAME]
     acme.owner = get_user_model().objects.create_user("anna", "anna@example.com")
     acme.save()
@@ -29,6 +31,18 @@ def fill() -> dict[str, APIKey]:
     _refusals(acme)
     _alerts(acme)
     return keys
+
+
+def _earlier_today(keys: dict[str, APIKey]) -> None:
+    """What the last day of a key looks like in the list: more by day than by night."""
+    rows = seeded.Rows()
+    now = timezone.now().replace(second=0, microsecond=0)
+    for ago in range(3 * 60, 24 * 60, 10):
+        for name, _plan, per_minute, share, _lately in seeded.CALLERS:
+            calls = int(10 * per_minute * (1 + 0.6 * math.cos(ago / (24 * 60) * 2 * math.pi)))
+            refused = int(calls * share)
+            rows.used(now - timedelta(minutes=ago), keys[name], allowed=calls - refused, refused=refused)
+    rows.write()
 
 
 def _refusals(key: APIKey) -> None:
