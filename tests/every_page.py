@@ -65,5 +65,5 @@ def addresses() -> Iterator[str]:
         values = {"pk": row, "object_id": row, "number": 1}
         for url in model_admin.get_urls():
             if url.name:
-                names = url.pattern.converters  # type: ignore[union-attr]  # a path, never a regular expression
+                names = url.pattern.converters
                 yield reverse(f"admin:{url.name}", kwargs={name: values[name] for name in names})

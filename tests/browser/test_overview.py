@@ -10,10 +10,8 @@ from django.utils import timezone
 
 from ratelimit_app.models import Batch
 from tests.browser import seeded
+from tests.browser.visitor import REFRESH_NOW
 from tests.overview_page import URL, used
-
-#: A test need not wait for the next refresh: becoming visible is one.
-REFRESH_NOW = "document.dispatchEvent(new Event('visibilitychange'))"
 
 
 def test_an_empty_overview_keeps_nobody_out(visit: Any) -> None:

@@ -24,6 +24,8 @@ WAIT_FOR_COLOURS = """
   .then(() => Promise.allSettled(document.getAnimations().map((animation) => animation.finished)))
   .then(() => null)
 """
+#: A test need not wait for the next refresh: becoming visible is one.
+REFRESH_NOW = "document.dispatchEvent(new Event('visibilitychange'))"
 PATIENCE_MILLISECONDS = 120_000
 
 
