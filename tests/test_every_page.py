@@ -38,8 +38,9 @@ def test_staff_without_a_permission_are_refused_whatever_the_page() -> None:
     every_page.fill()
     nobody = staff()
     for address in every_page.addresses():
-        for answer in (nobody.get(address), nobody.post(address, {"note": "x", "reason": "x", "typed": "Acme"})):
-            assert answer.status_code == 403, address
+        assert nobody.get(address).status_code == 403, address
+        sent = nobody.post(address, {"note": "x", "reason": "x", "typed": "Acme"})
+        assert sent.status_code in (403, 405), address  # 405 from a page that nobody can send anything to
     assert not LogEntry.objects.exists()
 
 

@@ -37,9 +37,9 @@ def _earlier_today(keys: dict[str, APIKey]) -> None:
     """What the last day of a key looks like in the list: more by day than by night."""
     rows = seeded.Rows()
     now = timezone.now().replace(second=0, microsecond=0)
-    for ago in range(3 * 60, 24 * 60, 10):
+    for ago in range(3 * 60, 24 * 60):
         for name, _plan, per_minute, share, _lately in seeded.CALLERS:
-            calls = int(10 * per_minute * (1 + 0.6 * math.cos(ago / (24 * 60) * 2 * math.pi)))
+            calls = int(per_minute * (0.9 + 0.3 * math.cos(ago / (24 * 60) * 2 * math.pi)))
             refused = int(calls * share)
             rows.used(now - timedelta(minutes=ago), keys[name], allowed=calls - refused, refused=refused)
     rows.write()

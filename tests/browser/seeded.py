@@ -57,7 +57,9 @@ def fill(*, minutes: int = 130) -> dict[str, APIKey]:
                 unchecked=calls if is_out else 0,
             )
             rows.limited(at, keys[name], trial.pk, would_refuse=would)
-            rows.limited(at, keys[name], plans[plan].limits.earliest("pk").pk, refused=blocked)
+            rows.limited(
+                at, keys[name], plans[plan].limits.earliest("pk").pk, refused=blocked, unchecked=calls if is_out else 0
+            )
         for bound, per_thousand in (_SLOW_TIMES if ago in (41, 42) else _TIMES).items():
             assert bound in LATENCY_BOUNDS
             rows.add(DECISIONS, at, bound, decisions=int(30 * per_thousand * part * dice.uniform(0.8, 1.2)))
