@@ -38,6 +38,7 @@ class MessageInline(admin.TabularInline):  # type: ignore[type-arg]  # generic i
     """What was sent about an episode, and what could not be: only to be read."""
 
     model = AlertMessage
+    template = "admin/ratelimit_app/episode/messages.html"
     fields = ("event", "channel", "attempts", "sent", "next_attempt", "error")
     readonly_fields = fields
     can_delete = False
@@ -74,6 +75,9 @@ class EpisodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     inlines = [MessageInline]
+
+    class Media:
+        css = {"all": ["ratelimit_app/stock.css"]}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Episode]:
         keys = APIKey.objects.filter(bucket_identity=OuterRef("subject")).order_by("-pk")

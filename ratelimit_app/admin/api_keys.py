@@ -55,7 +55,7 @@ class APIKeyAdmin(KeyColumns, KeyPages):
     actions = ["revoke", "delete_selected"]
 
     class Media:
-        css = {"all": ["ratelimit_app/keys.css"]}
+        css = {"all": ["ratelimit_app/stock.css", "ratelimit_app/keys.css"]}
 
     # --- The list ---
 

@@ -24,6 +24,13 @@ class APIKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # generic in the s
         model = APIKey
         fields = ["name", "plan", "owner", "expires_at"]
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if expiry := self.fields.get("expires_at"):
+            # Two inputs, which the admin's widget does not label.
+            for part, label in zip(expiry.widget.widgets, (_("date"), _("time")), strict=True):
+                part.attrs["aria-label"] = f"{expiry.label}: {label}"
+
     def clean_expires_at(self) -> Any:
         expires_at = self.cleaned_data["expires_at"]
         if expires_at and "expires_at" in self.changed_data and expires_at <= timezone.now():

@@ -51,6 +51,9 @@ class PlanAdmin(PlanPreview, PlanHistory, ShadowReport):
     search_fields = ["name", "slug"]
     prepopulated_fields = {"slug": ["name"]}
 
+    class Media:
+        css = {"all": ["ratelimit_app/stock.css"]}
+
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
         names = ["name", "slug", "description", "audience"]
         return [*names, "seen"] if obj is not None and self.has_change_permission(request, obj) else names

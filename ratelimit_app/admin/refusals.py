@@ -32,6 +32,9 @@ class RefusalAdmin(OnlyRead):
     ordering = ["-at"]
     show_full_result_count = False
 
+    class Media:
+        css = {"all": ["ratelimit_app/stock.css"]}
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Refusal]:
         keys = APIKey.objects.filter(pk=OuterRef("key_id"))
         plans = Plan.objects.filter(pk=OuterRef("plan_id"))

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.urls import reverse
 
-from ratelimit_app.models import APIKey
-from tests.browser import seeded
-from tests.overview_page import URL
+from tests.browser import happened
+from tests.browser.pages import PAGES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-#: By the name of the file, the address, given the seeded keys.
-PAGES: dict[str, Callable[[dict[str, APIKey]], str]] = {
-    "overview": lambda keys: URL,
-    "key": lambda keys: reverse("admin:ratelimit_app_apikey_page", args=[keys["Acme mobile app"].pk]),
-    "shadow": lambda keys: reverse("admin:ratelimit_app_plan_shadow"),
-}
+WIDTH, TALLEST = 1280, 2100
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
-def test_screenshot(name: str, dark: bool, visit: Any, settings: Any) -> None:
+def test_screenshot(name: str, visit: Any, settings: Any) -> None:
     settings.TIME_ZONE = "UTC"
-    visitor = visit(PAGES[name](seeded.fill()), dark=dark, width=1280)
-    visitor.page.screenshot(path=DOCS / f"{name}-{'dark' if dark else 'light'}.png", full_page=True)
+    happened.fill()
+    visitor = visit("/admin/jsi18n/")
+    PAGES[name](visitor)
+    for dark in (False, True):
+        visitor.show(width=WIDTH, dark=dark)
+        path = DOCS / f"{name}-{'dark' if dark else 'light'}.png"
+        height = min(TALLEST, visitor.page.evaluate("document.documentElement.scrollHeight"))
+        visitor.page.screenshot(path=path, full_page=True, clip={"x": 0, "y": 0, "width": WIDTH, "height": height})

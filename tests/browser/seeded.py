@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from ratelimit_app.models import APIKey, Batch, KeyUse, OutageSpan, Plan
+from ratelimit_app.models import APIKey, Batch, KeyUse, OutageSpan, Plan, record_versions
 from ratelimit_app.recording.statements import chunks, insert, table_of
 from ratelimit_app.resolutions import DECISIONS, LIMITS, MINUTE, PLANS, REFUSALS, USAGE, Fact
 from ratelimit_app.usage import LATENCY_BOUNDS
@@ -57,7 +57,9 @@ def fill(*, minutes: int = 130) -> dict[str, APIKey]:
                 unchecked=calls if is_out else 0,
             )
             rows.limited(at, keys[name], trial.pk, would_refuse=would)
-            rows.limited(at, keys[name], plans[plan].limits.earliest("pk").pk, refused=blocked)
+            rows.limited(
+                at, keys[name], plans[plan].limits.earliest("pk").pk, refused=blocked, unchecked=calls if is_out else 0
+            )
         for bound, per_thousand in (_SLOW_TIMES if ago in (41, 42) else _TIMES).items():
             assert bound in LATENCY_BOUNDS
             rows.add(DECISIONS, at, bound, decisions=int(30 * per_thousand * part * dice.uniform(0.8, 1.2)))
@@ -100,10 +102,11 @@ class Rows:
 
 
 def _plans() -> dict[str, Plan]:
-    numbers = {"Free": (60, 20), "Pro": (600, 100), "Business": (10_000, 1_000)}
+    numbers = {"Free": (450, 90), "Pro": (9_000, 1_500), "Business": (18_000, 3_000)}
     plans = {}
     for name, (requests, burst) in numbers.items():
         plan = plans[name.lower()] = Plan.objects.create(name=name, slug=name.lower())
         plan.limits.create(name=plan.slug, requests=requests, period_seconds=60, burst=burst)
-    plans["pro"].limits.create(name="pro-2027", requests=300, period_seconds=60, burst=50, mode="shadow")
+    plans["pro"].limits.create(name="pro-2027", requests=6_000, period_seconds=60, burst=1_000, mode="shadow")
+    record_versions(using="default")
     return plans

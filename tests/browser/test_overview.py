@@ -6,29 +6,12 @@ import re
 import uuid
 from typing import Any
 
-import pytest
 from django.utils import timezone
 
 from ratelimit_app.models import Batch
 from tests.browser import seeded
+from tests.browser.visitor import REFRESH_NOW
 from tests.overview_page import URL, used
-
-#: A test need not wait for the next refresh: becoming visible is one.
-REFRESH_NOW = "document.dispatchEvent(new Event('visibilitychange'))"
-
-
-@pytest.mark.parametrize("width", [1280, 500])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_nobody_is_kept_out(dark: bool, width: int, visit: Any) -> None:
-    seeded.fill()
-    visitor = visit(URL, dark=dark, width=width)
-
-    assert visitor.barriers() == []
-    for summary in visitor.page.locator("summary").all():
-        summary.click()
-    assert visitor.barriers() == []
-    overflow = visitor.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert overflow <= 0, "the page itself never scrolls sideways"
 
 
 def test_an_empty_overview_keeps_nobody_out(visit: Any) -> None:
@@ -208,12 +191,6 @@ def test_a_hostile_name_runs_nothing(visit: Any, make_plan: Any, make_key: Any) 
     assert "owned" not in page.title()
     assert hostile in page.locator("#rl-callers").inner_text()
     assert page.locator("#rl-page img").count() == 0
-
-
-@pytest.mark.parametrize("path", ["apikey/", "apikey/add/", "plan/", "plan/add/", "refusal/", ""])
-def test_the_other_pages_run_nothing_inline(path: str, visit: Any) -> None:
-    seeded.fill()
-    visit("/admin/ratelimit_app/" + path)
 
 
 def test_a_new_key_is_copied(visit: Any) -> None:
