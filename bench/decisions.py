@@ -17,6 +17,7 @@ from bench.results import shown, table
 
 PING = "PING, redis-py's pool"
 BARE = "EVALSHA of `return 1`, bare socket"
+OWN_BARE = "ours: the script alone, bare socket"
 CHECK = "ours: limiter.check"
 KNOWN = "ours, known to be out"
 #: Tokens of the caller whose refusals are measured; they come back at 5 a minute, too slowly to matter.
@@ -45,6 +46,7 @@ def measure(here: place.Place, options: argparse.Namespace) -> dict[str, Any]:
     }
     attempts |= {rival.name: rival.make(url, place.REQUESTS) for rival in rivals.all_rivals()}
     rounds.warmed(attempts)
+    attempts[OWN_BARE] = ours.bare_script(plan_id, url)  # the server knows the script by now
     content: dict[str, Any] = {}
     if here.server_pid:
         with rounds.same_core(here):

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
-from bench import place
+from bench import place, rivals
 from bench.rounds import CALLERS, Attempt
 
 
@@ -16,6 +16,21 @@ def checks(plan_id: int, *, name: str = "caller") -> Attempt:
 
     who = place.callers(plan_id, CALLERS, name=name)
     return lambda number: limiter.check(who[number])
+
+
+def bare_script(plan_id: int, url: str) -> Attempt:
+    """What no client could do without: the same script about the same buckets, by messages that are ready, bare."""
+    from ratelimit_app import limiter
+    from ratelimit_app.buckets import questions
+
+    who = place.callers(plan_id, CALLERS)
+    plan = questions.plan_of(limiter._limits(who[0], "", "", None), 1, 0)
+    messages = []
+    for caller in who:
+        address = questions.address_of(plan, caller)
+        message = questions.question_to(plan, address, questions.LIVE).about(address.keys, 10**12, address.fields)
+        messages.append(message)
+    return rivals.bare(url, lambda number: messages[number])
 
 
 def async_checks(plan_id: int) -> Callable[[int], Awaitable[object]]:
