@@ -96,6 +96,7 @@ def test_it_is_saved_as_it_was_shown_in_the_mode_that_was_chosen(
     assert (limit.requests, limit.burst, limit.mode) == (600, 20, mode)
     message = LogEntry.objects.get().get_change_message()
     assert f"free: 60 per 60 s, burst 20 (enforce) → 600 per 60 s, burst 20 ({mode})." in message
+    assert "seen" not in message
 
 
 def test_a_reason_is_kept_with_the_version_and_in_the_log_without_what_looks_like_a_key(

@@ -49,10 +49,19 @@ def state_of(plan: Plan) -> str:
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
 
 
+class Seen(forms.CharField):
+    """Not a value of the plan: the log has nothing to say of it."""
+
+    widget = forms.HiddenInput
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return False
+
+
 class PlanForm(forms.ModelForm):  # type: ignore[type-arg]
     """Carries what the plan said when it was opened: of two who edit it at once, the second is told."""
 
-    seen = forms.CharField(required=False, widget=forms.HiddenInput)
+    seen = Seen(required=False)
 
     class Meta:
         model = Plan
