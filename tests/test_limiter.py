@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from ratelimit_app import buckets, limiter, plan_cache
+from ratelimit_app import limiter, plan_cache
+from ratelimit_app.buckets import questions
 from ratelimit_app.limits import Caller
 from tests import asking, brokers
 from tests.asking import caller
@@ -144,7 +145,7 @@ def test_a_failure_that_nobody_foresaw_is_decided_from_memory_and_is_logged(
 
     plan_cache.table()
     limiter._logged_at.clear()
-    monkeypatch.setattr(buckets, "_address", fail)
+    monkeypatch.setattr(questions, "address_of", fail)
     decision = check(caller(plan))
     assert (decision.allowed, decision.source) == (True, "local")
     assert decision.failure == type(failure).__name__
