@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from django.core.signals import setting_changed
 
-from ratelimit_app.limits import TICKS_PER_SECOND, Caller, Decision, Limit, Weighed
+from ratelimit_app.limits import TICKS_PER_SECOND, Caller, Decision, Limit, Weighed, new_receipt
 
 #: The longest that a denial is believed.
 LONGEST_SECONDS = 1.0
@@ -37,16 +37,13 @@ def find(limits: tuple[Limit, ...], caller: Caller, *, cost: int) -> Decision | 
         return None
     now = time.monotonic()
     for limit in limits:
-        denial = _denials.get((limit, *caller.identity(limit.per), cost))
+        kind, name = caller.identity(limit.per)
+        denial = _denials.get((limit, kind, name, cost))
         if denial is not None and now < denial.until:
             passed = int((now - denial.asked_at) * TICKS_PER_SECOND)
-            return Decision(
-                allowed=False,
-                weighed=(denial.weighed.later(passed),),
-                source="denied-cache",
-                cost=cost,
-                decided_ticks=denial.decided_ticks + passed,
-            )
+            # Floods are answered here: positions instead of names, and the receipt at once.
+            at = denial.decided_ticks + passed
+            return Decision(False, (denial.weighed.later(passed),), "denied-cache", cost, at, new_receipt())
     return None
 
 

@@ -262,8 +262,8 @@ def _concluded(
 ) -> Decision:
     if decision.allowed and only_address:
         return decision._replace(provisional=True)
-    if not decision.allowed:
-        # Not by `_replace`, which takes three times as long: floods are answered here.
+    if not decision.allowed and not decision.receipt:
+        # Not by `_replace`, which takes three times as long.
         _, weighed, source, cost, decided_ticks, _, failure, unweighed, _ = decision
         decision = Decision(False, weighed, source, cost, decided_ticks, new_receipt(), failure, unweighed)
     usage.record(decision, caller, route=route, method=method, seconds=time.monotonic() - asked_at)
