@@ -140,8 +140,13 @@
     const font = `11px ${getComputedStyle(root).fontFamily}`;
     const order = chart.stacked ? [...chart.series].reverse() : chart.series;
     const count = order.length;
-    // Under a hatched span a second hatch would only be a smear.
-    const fill = (tone) => colour(tone === "unchecked" ? "unchecked-area" : tone);
+    const fill = (tone) => {
+      if (tone !== "unchecked") {
+        return colour(tone);
+      }
+      // Under a hatched span a second hatch would only be a smear.
+      return (chart.spans || []).length ? colour("unchecked-area") : (plot) => hatch(plot.ctx);
+    };
     const options = {
       width: element.clientWidth,
       height: element.clientHeight,
