@@ -236,3 +236,14 @@ async def test_an_idle_connection_that_the_server_closed_is_replaced_unnoticed_i
         client.client_kill_filter(_type="normal", skipme=True)
         await asyncio.sleep(0.06)
         assert await aecho(2) == 2
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_loop_that_is_busy_is_no_slow_server(turns, redis_server):
+    with redis_at(redis_server().url, TIMEOUT_SECONDS=0.05):
+        await aecho(0)
+        asking = [asyncio.create_task(aecho(number)) for number in range(50)]
+        for _ in range(turns):  # from before a question is sent until its reply is there
+            await asyncio.sleep(0)
+        time.sleep(0.2)  # noqa: ASYNC251 - that is what is tested
+        assert await asyncio.gather(*asking) == list(range(50))

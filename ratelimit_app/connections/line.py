@@ -2,7 +2,9 @@
 
 Nobody waits for a free connection, and many questions travel in one packet. Whoever is cancelled
 leaves a place in the line, whose reply nobody gets. A server that does not answer the first in
-the line in time answers nobody: the connection is closed, and all that wait are told.
+the line in time answers nobody: the connection is closed, and all that wait are told. A loop that
+is busy is no slow server: time counts from when a question was sent, and a reply that lies there
+when the loop comes round is in time.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ import hiredis
 import redis.asyncio.connection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+
+#: Turns of the loop, in which it sees what came, before a reply that is overdue is given up.
+_TURNS = 2
 
 #: Lines whose server may be forgotten before their event loop ends, which has to close them.
 _until_their_loop_ends: set[SharedLine] = set()
@@ -97,6 +102,16 @@ class SharedLine:
             opening.exception()  # looked at, though all that wanted to know may be gone
 
 
+class Packet:
+    """Questions that were sent together."""
+
+    __slots__ = ("sent_at",)
+
+    def __init__(self) -> None:
+        #: By the loop's clock.
+        self.sent_at = math.inf
+
+
 class Line(asyncio.Protocol):
     """An open connection, and who waits for a reply on it."""
 
@@ -111,23 +126,23 @@ class Line(asyncio.Protocol):
         self._reader = hiredis.Reader()
         self._reader.feed(bytes(before._buffer))  # a server without a free place says so unasked, and hangs up
         self._failure: Exception | None = ConnectionResetError("Redis closed the connection.") if before._eof else None
-        #: Who waits, in the order of the questions, and since when; None for a reply that nobody wants.
-        self._waiting: deque[tuple[asyncio.Future[Any] | None, float]] = deque()
+        #: Who waits, in the order of the questions; None for a reply that nobody wants.
+        self._waiting: deque[tuple[asyncio.Future[Any] | None, Packet]] = deque()
         self._outgoing: list[bytes] = []
+        self._packet = Packet()
         self._watch: asyncio.TimerHandle | None = None
         #: Whether nobody else may ask.
         self.is_closing = self._failure is not None
 
     def ask(self, *messages: bytes) -> asyncio.Future[Any]:
         """Queue commands; the last reply."""
-        now = self._loop.time()
         if not self._outgoing:  # what all that are about to run now will ask goes out together
             self._loop.call_soon(self._send)
         for _ in messages[1:]:
-            self._waiting.append((None, now))
+            self._waiting.append((None, self._packet))
         self._outgoing += messages
         reply: asyncio.Future[Any] = self._loop.create_future()
-        self._waiting.append((reply, now))
+        self._waiting.append((reply, self._packet))
         if self._watch is None and self._timeout_seconds < math.inf:
             self._watch = self._loop.call_later(self._timeout_seconds, self._look)
         return reply
@@ -145,7 +160,7 @@ class Line(asyncio.Protocol):
             self._watch.cancel()
         self._transport.abort()
         while self._waiting:
-            waiting, _since = self._waiting.popleft()
+            waiting, _packet = self._waiting.popleft()
             if waiting is not None and not waiting.done():
                 waiting.set_exception(self._failure)
 
@@ -161,6 +176,8 @@ class Line(asyncio.Protocol):
 
     def _send(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
+        self._packet.sent_at = self._loop.time()
+        self._packet = Packet()
         if self._failure is None:
             self._transport.write(b"".join(outgoing))
         self._deliver()
@@ -170,7 +187,7 @@ class Line(asyncio.Protocol):
     def _deliver(self) -> None:
         try:
             while self._waiting and (reply := self._reader.gets()) is not False:
-                waiting, _since = self._waiting.popleft()
+                waiting, _packet = self._waiting.popleft()
                 if waiting is not None and not waiting.done():
                     waiting.set_result(reply)
         except hiredis.ProtocolError as failure:
@@ -179,8 +196,18 @@ class Line(asyncio.Protocol):
     def _look(self) -> None:
         self._watch = None
         if self._waiting:
-            left = self._waiting[0][1] + self._timeout_seconds - self._loop.time()
-            if left <= 0:
-                self.end(TimeoutError("Redis does not answer in time."))
-            else:
+            _first, packet = self._waiting[0]
+            left = min(self._timeout_seconds, packet.sent_at + self._timeout_seconds - self._loop.time())
+            if left > 0:
                 self._watch = self._loop.call_later(left, self._look)
+            else:
+                self._give_up_on(packet, _TURNS)
+
+    def _give_up_on(self, packet: Packet, turns: int) -> None:
+        self._watch = None
+        if not self._waiting or self._waiting[0][1] is not packet:
+            self._look()
+        elif turns:
+            self._watch = self._loop.call_later(0, self._give_up_on, packet, turns - 1)
+        else:
+            self.end(TimeoutError("Redis does not answer in time."))
