@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import threading
@@ -46,6 +47,8 @@ class Proxy:
         self._is_silent = False
         self._listener: socket.socket | None = None
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
+        #: Clients of which not all is counted yet.
+        self._asking: set[socket.socket] = set()
         self._fillers: list[socket.socket] = []
         self._lock = threading.Lock()
 
@@ -121,18 +124,28 @@ class Proxy:
             pair = (client, server)
             with self._lock:
                 self._pairs.add(pair)
+                self._asking.add(client)
             for pump in (self._ask, self._answer):
                 threading.Thread(target=pump, args=pair, name="proxy", daemon=True).start()
+
+    @property
+    def has_counted_everything(self) -> bool:
+        """Whether all that clients have sent so far is in `asked`, the questions of those that hung up, too."""
+        with self._lock:
+            return not select.select(self._asking, [], [], 0)[0]
 
     def _ask(self, client: socket.socket, server: socket.socket) -> None:
         reader = hiredis.Reader()
         with contextlib.suppress(OSError):
-            while received := client.recv(65_536):
+            while received := client.recv(65_536, socket.MSG_PEEK):  # what is not counted yet is not read yet
                 reader.feed(received)
                 while (words := reader.gets()) is not False:
                     self._count(words)
+                client.recv(len(received))
                 if not self._is_silent:
                     server.sendall(received)
+        with self._lock:
+            self._asking.discard(client)
         self._end(client, server)
 
     def _answer(self, client: socket.socket, server: socket.socket) -> None:

@@ -107,6 +107,7 @@ def test_requests_are_answered_without_redis_and_with_it_again_when_it_is_mended
         assert asked.of("take") <= breaker.FAILURES_IN_A_ROW - 1 + AT_ONCE
         assert asked.connections <= breaker.FAILURES_IN_A_ROW - 1 + AT_ONCE
 
+        wait_until(lambda: world.proxy.has_counted_everything, seconds=HANG_SECONDS)
         # From then on: no call, no connection, no probe of a request's own.
         asked, began = Asked(world), time.monotonic()
         answers += senders.send([*keys.values()] * 40)
