@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from datetime import timedelta
 
 import pytest
+from django.db import connection, transaction
 from django.utils import timezone
 
 from ratelimit_app import recording, resolutions
@@ -100,3 +102,32 @@ def test_the_last_use_of_a_key_is_kept_as_long_as_the_key(make_plan, make_key, m
         KeyUse.objects.create(key_id=key_id, last_used_at=timezone.now() - timedelta(days=50))
     recording.prune()
     assert KeyUse.objects.get().key_id == key.pk
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_last_use_that_a_worker_is_writing_is_left_for_the_next_time_and_waited_for_by_nobody():
+    for key_id in (101, 102):
+        KeyUse.objects.create(key_id=key_id, last_used_at=timezone.now())
+    is_held, is_pruned = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with transaction.atomic():
+            KeyUse.objects.filter(key_id=101).update(last_used_at=timezone.now())
+            is_held.set()
+            is_pruned.wait(60)
+        connection.close()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert is_held.wait(60)
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL lock_timeout = '20s'")
+            recording.prune()
+    finally:
+        is_pruned.set()
+        writer.join()
+    assert KeyUse.objects.get().key_id == 101
+    recording.prune()
+    assert not KeyUse.objects.exists()

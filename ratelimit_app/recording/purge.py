@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from django.db import connections, models, router, transaction
-from django.db.models import F, Min
+from django.db.models import F, Min, QuerySet
 
 from ratelimit_app import conf, resolutions
 from ratelimit_app.models import (
@@ -88,11 +88,16 @@ def _delete(model: type[models.Model], *, using: str, **older: Any) -> None:
     rows = model._base_manager.using(using)
     deleted = _ROWS_IN_A_DELETE
     while deleted == _ROWS_IN_A_DELETE:
-        bite = rows.filter(**older).order_by()
-        if connections[using].features.has_select_for_update_skip_locked:
-            bite = bite.select_for_update(skip_locked=True)
+        bite = _that_nobody_holds(rows.filter(**older).order_by(), using=using)
         with transaction.atomic(using=using):
             deleted, _ = rows.filter(pk__in=bite.values("pk")[:_ROWS_IN_A_DELETE]).delete()
+
+
+def _that_nobody_holds(rows: QuerySet[Any], *, using: str) -> QuerySet[Any]:
+    """Rows that no other transaction holds: whoever waits for none can be part of no deadlock."""
+    if connections[using].features.has_select_for_update_skip_locked:
+        return rows.select_for_update(skip_locked=True)
+    return rows
 
 
 def _forget_uses_of_deleted_keys(*, using: str) -> None:
@@ -102,5 +107,8 @@ def _forget_uses_of_deleted_keys(*, using: str) -> None:
         KeyUse.objects.using(using).filter(pk__gt=after).order_by("pk").values_list("pk", flat=True)[:_ROWS_IN_A_DELETE]
     ):
         alive = set(APIKey.objects.using(router.db_for_write(APIKey)).filter(pk__in=found).values_list("pk", flat=True))
-        KeyUse.objects.using(using).filter(pk__in=[pk for pk in found if pk not in alive]).delete()
+        uses = KeyUse.objects.using(using)
+        gone = uses.filter(pk__in=[pk for pk in found if pk not in alive]).order_by()
+        with transaction.atomic(using=using):
+            uses.filter(pk__in=_that_nobody_holds(gone, using=using).values("pk")).delete()
         after = found[-1]
