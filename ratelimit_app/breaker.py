@@ -47,7 +47,7 @@ class Breaker:
         self._probe = probe
         self._on_recovery = on_recovery
         #: How often each node failed since it last decided.
-        self.failures: dict[str, int] = {}
+        self._failures: dict[str, int] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._threads: dict[str, threading.Thread] = {}
@@ -65,8 +65,9 @@ class Breaker:
 
     def succeeded(self, decision: Decision) -> None:
         """Redis decided."""
-        for weighed in decision.weighed:
-            self.failures.pop(connections.node_of(weighed.bucket), None)
+        if self._failures:
+            for weighed in decision.weighed:
+                self._failures.pop(connections.node_of(weighed.bucket), None)
 
     def failed(self, failure: connections.Unavailable) -> None:
         """Redis could not decide."""
@@ -84,12 +85,12 @@ class Breaker:
     def _count(self, failure: connections.Unavailable) -> None:
         node = failure.node
         with self._lock:
-            self.failures[node] = self.failures.get(node, 0) + 1
-            if node in connections.shunned or self.failures[node] < FAILURES_IN_A_ROW:
+            self._failures[node] = self._failures.get(node, 0) + 1
+            if node in connections.shunned or self._failures[node] < FAILURES_IN_A_ROW:
                 return
             opened_at = self.opened_at = time.time()
             self.reason = connections.shunned[node] = failure.reason
-            del self.failures[node]
+            del self._failures[node]
         thread = threading.Thread(
             target=self._probe_until_answered, args=(node, opened_at), name="ratelimit_app.breaker", daemon=True
         )
@@ -115,7 +116,7 @@ class Breaker:
                 usage.note_outage(node, since=opened_at, reason=self.reason)
                 pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
                 continue
-            self.failures.pop(node, None)
+            self._failures.pop(node, None)
             connections.shunned.pop(node, None)
             usage.end_outage(node, since=opened_at)
             logger.warning("%s decides again, after %.1f s.", _called(node), time.time() - opened_at)

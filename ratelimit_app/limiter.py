@@ -203,8 +203,7 @@ def _known_without_asking(limits: tuple[Limit, ...], caller: Caller, cost: int) 
 def _learn(decision: Decision, caller: Caller, asked_at: float) -> None:
     if decision.source != "redis":
         return  # a lease, which knows its own
-    if _process_breaker.failures:
-        _process_breaker.succeeded(decision)
+    _process_breaker.succeeded(decision)
     if debts.note(decision):
         fallback.doubt()
     if not decision.allowed:

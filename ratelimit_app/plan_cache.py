@@ -87,7 +87,7 @@ class PlanTable:
         only_plan: bool = False,
     ) -> tuple[Limit, ...]:
         """The limits that one request of a caller still has to meet, beside those of an `earlier` decision."""
-        plan_id = 0 if only_address else caller.plan_id or self.anonymous_plan_id
+        plan_id = 0 if only_address else self.plan_id(caller)
         limits = self.select(plan_id, scope=scope, method=method, mode=mode, boost=caller.boost)
         if earlier is None and not only_address and not only_plan:
             return limits
