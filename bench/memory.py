@@ -90,7 +90,7 @@ def filling(client: redis.Redis, algorithm: str) -> Fill:
     # Long enough that nothing expires meanwhile.
     plan_id = place.plan(algorithm, requests=2_000, period_seconds=86_400 * 1_000, algorithm=algorithm)
     limits = limiter._limits(Caller(plan_id=plan_id), "", "", None)
-    plan = questions.plan_of(limits, 1, 0)
+    plan = questions.prepared(limits, 1, 0)
 
     def fill(callers: int, calls: int, first: int = 0) -> None:
         client.script_load(plan.script.text)
@@ -98,7 +98,7 @@ def filling(client: redis.Redis, algorithm: str) -> Fill:
         batch: list[bytes] = []
 
         def send() -> None:
-            connection.send_packed_command(batch)  # type: ignore[no-untyped-call]
+            connection.send_packed_command(batch)  # type: ignore[no-untyped-call]  # redis-py says nothing of its types
             for _ in batch:
                 connection.read_response()
             batch.clear()

@@ -24,7 +24,7 @@ def bare_script(plan_id: int, url: str) -> Attempt:
     from ratelimit_app.buckets import questions
 
     who = place.callers(plan_id, CALLERS)
-    plan = questions.plan_of(limiter._limits(who[0], "", "", None), 1, 0)
+    plan = questions.prepared(limiter._limits(who[0], "", "", None), 1, 0)
     messages = []
     for caller in who:
         address = questions.address_of(plan, caller)

@@ -115,7 +115,7 @@ def _clocks(redis_url: str) -> Iterator[_Clock]:
         ("does a lease cover it", leases, "cover"),
         ("buckets.take, what it does itself", buckets, "take"),
         ("buckets.take, what it does itself", buckets, "_take"),
-        ("plan of arguments, from memory", questions, "plan_of"),
+        ("plan of arguments, from memory", questions, "prepared"),
         ("names of the buckets", questions, "address_of"),
         ("connections.ask, nonce", connections, "ask"),
         ("connections.ask, nonce", connections, "_without_nonce"),
@@ -186,7 +186,7 @@ def _in_the_server(here: place.Place, who: Any) -> dict[str, float]:
     from ratelimit_app.buckets import questions
 
     limits = limiter._limits(who, "", "", None)
-    plan = questions.plan_of(limits, 1, 0)
+    plan = questions.prepared(limits, 1, 0)
     address = questions.address_of(plan, who)
     message = questions.question_to(plan, address, questions.LIVE).about(address.keys, 10**12, address.fields)
     charge, capacity = limits[0].interval_ticks, limits[0].capacity_ticks

@@ -213,10 +213,10 @@ def test_redis_down_is_too_busy_where_a_limit_fails_closed(one_an_hour) -> None:
 
 def test_waiting_for_long_does_not_push_out_what_the_api_needs(make_plan) -> None:
     make_plan("crm", 100, 1, 1)
-    questions.plan_of.cache_clear()
+    questions.prepared.cache_clear()
 
     for _ in range(30):
         with paced("crm", longest_wait_seconds=1.05):
             pass
 
-    assert questions.plan_of.cache_info().currsize <= 11
+    assert questions.prepared.cache_info().currsize <= 11

@@ -83,18 +83,18 @@ def _take(
     floor_ms: int,
     dry: bool,
 ) -> Decision:
-    plan = questions.plan_of(limits, cost, patience_ticks)
-    keys, fields, buckets = address = questions.address_of(plan, caller)
+    prepared = questions.prepared(limits, cost, patience_ticks)
+    keys, fields, buckets = address = questions.address_of(prepared, caller)
     clock = connections.packed(now_ticks, int(dry), floor_ms) if now_ticks or dry else questions.LIVE
-    reply = connections.ask(questions.question_to(plan, address, clock), keys, fields)
-    return _answer(plan, limits, buckets, reply, cost, patience_ticks, dry=dry)
+    reply = connections.ask(questions.question_to(prepared, address, clock), keys, fields)
+    return _answer(prepared, limits, buckets, reply, cost, patience_ticks, dry=dry)
 
 
 async def _atake(limits: tuple[Limit, ...], caller: Caller, cost: int, patience_ticks: int) -> Decision:
-    plan = questions.plan_of(limits, cost, patience_ticks)
-    keys, fields, buckets = address = questions.address_of(plan, caller)
-    reply = await connections.aask(questions.question_to(plan, address, questions.LIVE), keys, fields)
-    return _answer(plan, limits, buckets, reply, cost, patience_ticks)
+    prepared = questions.prepared(limits, cost, patience_ticks)
+    keys, fields, buckets = address = questions.address_of(prepared, caller)
+    reply = await connections.aask(questions.question_to(prepared, address, questions.LIVE), keys, fields)
+    return _answer(prepared, limits, buckets, reply, cost, patience_ticks)
 
 
 def _take_apart(limits: tuple[Limit, ...], caller: Caller, terms: _Terms, *, insist: bool) -> Decision:
@@ -154,7 +154,7 @@ class Heartbeat(NamedTuple):
 
 def name_of(limit: Limit, caller: Caller) -> bytes:
     """The name of a caller's bucket."""
-    return questions.address_of(questions.plan_of((limit,), 1, 0), caller).buckets[0]
+    return questions.address_of(questions.prepared((limit,), 1, 0), caller).buckets[0]
 
 
 def heartbeat(gateway: int, *, lasts_seconds: int, tag: bytes = b"") -> Heartbeat:
@@ -167,7 +167,7 @@ def heartbeat(gateway: int, *, lasts_seconds: int, tag: bytes = b"") -> Heartbea
 
 
 def _answer(
-    plan: questions.Plan,
+    prepared: questions.Prepared,
     limits: tuple[Limit, ...],
     buckets: list[bytes],
     reply: list[int],
@@ -177,7 +177,7 @@ def _answer(
     dry: bool = False,
 ) -> Decision:
     now, allowed, *numbers = reply
-    if plan.only_token_buckets and not dry:
+    if prepared.only_token_buckets and not dry:
         return decide_token_buckets(limits, buckets, numbers, allowed=allowed == 1, cost=cost, now=now)
     readings, at = [], 0
     for limit in limits:

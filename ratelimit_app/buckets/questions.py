@@ -32,7 +32,7 @@ LIVE = connections.packed(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Prepared:
     """What stays the same for every caller of the same limits at the same cost."""
 
     script: connections.Script
@@ -47,7 +47,7 @@ class Plan:
 
 
 class Address(NamedTuple):
-    """Where one caller's buckets of a plan are."""
+    """Where one caller's buckets of some limits are."""
 
     #: For each limit the key that holds its bucket, then those of earlier generations.
     keys: list[bytes]
@@ -58,11 +58,11 @@ class Address(NamedTuple):
 
 
 @lru_cache(maxsize=10_000)
-def plan_of(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> Plan:
+def prepared(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> Prepared:
     only_buckets = all(limit.is_bucket and not limit.earlier for limit in limits)
     only_token_buckets = only_buckets and all(limit.algorithm == "token_bucket" for limit in limits)
     args: list[connections.Arguments] = []
-    names: list[tuple[tuple[Per, int], bytes, bool, bool]] = []
+    listed: list[tuple[tuple[Per, int], bytes, bool, bool]] = []
     owners: dict[tuple[Per, int], tuple[Per, int]] = {}
     for limit in limits:
         charge, ceiling = cost, 0
@@ -81,33 +81,33 @@ def plan_of(limits: tuple[Limit, ...], cost: int, patience_ticks: int) -> Plan:
                 numbers += (KINDS[old.algorithm], old.size, old.period_ticks)
         args.append(connections.packed(*numbers))
         owner = owners.setdefault((limit.per, limit.shard), (limit.per, limit.shard))
-        names += [
+        listed += [
             (owner, b":%d.%d" % (limit.id, each.generation), each.is_bucket, each is limit)
             for each in (limit, *limit.earlier)
         ]
     script = TAKE_BUCKETS if only_buckets else TAKE
-    return Plan(script, tuple(names), tuple(args), only_token_buckets, questions={})
+    return Prepared(script, tuple(listed), tuple(args), only_token_buckets, questions={})
 
 
-def question_to(plan: Plan, address: Address, clock: connections.Arguments) -> connections.Question:
+def question_to(prepared: Prepared, address: Address, clock: connections.Arguments) -> connections.Question:
     widths = tuple([len(word) for word in address.keys + address.fields])
-    question = plan.questions.get((clock, widths))
+    question = prepared.questions.get((clock, widths))
     if question is None:
         args = [clock]
-        for field, numbers in zip(address.fields, plan.args, strict=True):
+        for field, numbers in zip(address.fields, prepared.args, strict=True):
             args += (connections.hole(len(field)), numbers)
-        question = connections.Question(plan.script, widths[: len(address.keys)], *args)
+        question = connections.Question(prepared.script, widths[: len(address.keys)], *args)
         if clock is LIVE:
-            plan.questions[clock, widths] = question
+            prepared.questions[clock, widths] = question
     return question
 
 
-def address_of(plan: Plan, caller: Caller) -> Address:
+def address_of(prepared: Prepared, caller: Caller) -> Address:
     keys: list[bytes] = []
     fields: list[bytes] = []
     buckets: list[bytes] = []
     whose, place = None, None
-    for owner, ending, may_be_in_hash, is_in_force in plan.names:
+    for owner, ending, may_be_in_hash, is_in_force in prepared.names:
         if owner is not whose or place is None:  # most plans count all by the same
             whose, place = owner, names.place(*owner, caller)
         name = key = place.stem + ending
